@@ -16,10 +16,8 @@ import doctest
 import importlib
 import inspect
 import io
-import os
 import pydoc
 import re
-import subprocess
 import sys
 from functools import cache
 from itertools import pairwise
@@ -33,6 +31,8 @@ import actorgraph as ag
 from actorgraph import op
 from actorgraph.op import REGISTRY
 from tests import _trees
+from tests._child import printed_by
+from tests._each import each
 from tests._trees import tree
 
 ROOT = Path(__file__).parents[1]
@@ -641,7 +641,7 @@ def test_lambdas_stand_in_tables_only(module):
     assert wrong == []
 
 
-@pytest.mark.parametrize("folder", ["actorgraph", "tests", "examples", "benchmarks", "docs"])
+@each("folder", ["actorgraph", "tests", "examples", "benchmarks", "docs"])
 def test_nothing_is_left_to_do_in_comments(folder):
     mark = re.compile("TO" + r"DO|FIX" + "ME|XX" + "X")
     files = [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
@@ -665,24 +665,14 @@ print(*{name.partition(".")[0] for name in set(sys.modules) - modules})
 """
 
 
-def import_in_new_process(**environment):
-    ended = subprocess.run(
-        [sys.executable, "-c", IMPORT],
-        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=50,
-        check=True,
-    )  # fmt: skip
-    assert ended.stderr == ""
-    return ended.stdout.splitlines()
-
-
 def test_import_has_no_side_effects_and_brings_nothing_heavy():
-    _, threads, same_handlers, modules = import_in_new_process()
+    _, threads, same_handlers, *modules = printed_by(IMPORT)
     assert threads == "1"
     assert same_handlers == "True"
-    assert not HEAVY & set(modules.split())
+    assert not HEAVY & set(modules)
 
 
 def test_import_is_cheap_once_bytecode_is_cached(tmp_path):
     cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    _, *seconds = [float(import_in_new_process(**cached)[0]) for _ in range(3)]
+    _, *seconds = [float(printed_by(IMPORT, **cached)[0]) for _ in range(3)]
     assert min(seconds) * 1e3 < IMPORT_MS

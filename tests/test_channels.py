@@ -6,9 +6,10 @@ import pytest
 
 from actorgraph import channels
 from actorgraph.channels import Channel
+from tests._each import each
 
 
-@pytest.mark.parametrize("capacity", [0, -1, 1.0, "2", None])
+@each("capacity", [0, -1, 1.0, "2", None])
 def test_a_capacity_that_is_no_positive_int_is_refused(capacity):
     with pytest.raises(ValueError, match="capacity of 'x -> y' .* int of at least 1"):
         Channel(capacity, "x -> y")

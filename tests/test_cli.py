@@ -13,6 +13,7 @@ import pytest
 
 from actorgraph import _demo, cli
 from actorgraph.errors import ShapeError
+from tests._child import printed_by
 
 COMMAND = [sys.executable, "-m", "actorgraph"]
 
@@ -123,10 +124,7 @@ def test_closed_pipe_is_no_traceback():
 
 def test_import_is_cheap():
     code = "import sys, actorgraph.cli; print({'rich', 'actorgraph._demo'} & set(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True
-    )
-    assert done.stdout == "set()\n"
+    assert printed_by(code) == ["set()"]
 
 
 EPOCHS = 4

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests._evaluate import evaluate
 
 MIXED = [("int64", "float32"), ("bool", "float64"), ("float32", "float64"), ("int8", "int32")]
@@ -49,14 +50,11 @@ def test_advice_for_operands_of_one_kind_converts_the_array_not_the_node():
         x * np.ones(3)
 
 
-@pytest.mark.parametrize(
-    ("convert", "fed", "fits"),
-    [
+@each("convert, fed, fits", [
         (None, np.ones(3), False), ("safe", np.ones(3), False), ("same_kind", np.ones(3), True),
         ("safe", np.ones(3, "int8"), True), ("same_kind", [1, 2, 3], True),
         ("same_kind", np.ones(3, complex), False),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_feeds_are_converted_by_the_same_word(convert, fed, fits):
     graph = ag.Graph(convert=convert)
     machine = ag.TapeMachine([graph.input("x", (3,), "float32") * 2])
@@ -84,8 +82,7 @@ def test_copies_of_a_graph_convert_as_it_does():
 
 
 def test_a_symbolic_dim_is_a_number_in_arithmetic():
-    graph = ag.Graph()
-    x = graph.input("x", ("batch", 3), "float32")
+    x = ag.Graph().input("x", ("batch", 3), "float32")
     mean, scaled = x.sum() / x.shape[0], x * (2 * x.size + 1)
     values = evaluate([mean, scaled], {x: np.ones((4, 3), "float32")})
     assert values[0] == 3
@@ -94,8 +91,7 @@ def test_a_symbolic_dim_is_a_number_in_arithmetic():
 
 
 def test_a_dim_that_no_input_has_is_refused_with_what_counts():
-    graph = ag.Graph()
-    x = graph.input("x", ("batch",), "float32")
+    x = ag.Graph().input("x", ("batch",), "float32")
     with pytest.raises(ag.GraphTypeError, match=r"no input has the dim .*ag\.ops\.size_of"):
         x * (x.shape[0] // 2)
 

@@ -6,6 +6,7 @@ import pytest
 from actorgraph import _doctor
 from actorgraph.devices import blas, native
 from actorgraph.options import NATIVE
+from tests._each import each
 
 GPU = {"name": "Some GPU", "memory_bytes": 2**34}
 
@@ -77,8 +78,8 @@ def test_gpus_are_found_without_cupy(monkeypatch):
     assert "actorgraph[cuda13]" in cuda["advice"]
 
 
-@pytest.mark.parametrize(
-    ("version", "gpus", "installed", "text"),
+@each(
+    "version, gpus, installed, text",
     [
         (None, [], [], "everything runs on the CPU"),
         ((12, 4), [], [], "everything runs on the CPU"),

@@ -36,7 +36,6 @@ def test_text_has_one_line_a_node_with_op_inputs_attributes_and_type(g):
 
 def test_dot_names_every_node_and_edge(g):
     dot = g.to_dot()
-
     assert dot.startswith('digraph "net" {')
     assert dot.endswith("}")
     for node in g:
@@ -48,7 +47,6 @@ def test_dot_names_every_node_and_edge(g):
 
 def test_mermaid_names_every_node_and_edge(g):
     lines = g.to_mermaid().splitlines()
-
     assert lines[0] == "flowchart TD"
     assert '  n0[/"x: float32[batch, 2]"/]' in lines
     assert "  n0 --> n2" in lines
@@ -59,7 +57,6 @@ def test_an_operand_used_twice_has_two_edges():
     g = ag.Graph()
     x = g.input("x")
     x * x
-
     assert g.to_dot().count("n0 -> n1;") == 2
     assert g.to_mermaid().count("n0 --> n1") == 2
 
@@ -68,7 +65,6 @@ def test_an_operand_used_twice_has_two_edges():
 def test_names_cannot_break_a_picture(name):
     g = ag.Graph(name)
     g.input(name)
-
     label = re.compile(r'"(?:[^"\\\n]|\\.)*"')
     for line in g.to_dot().splitlines():
         assert '"' not in label.sub("", line)
@@ -78,7 +74,6 @@ def test_names_cannot_break_a_picture(name):
 
 def test_an_empty_graph_can_be_drawn():
     g = ag.Graph()
-
     assert str(g) == "graph 'graph' of 0 nodes"
     assert g.to_dot().splitlines()[-1] == "}"
     assert g.to_mermaid() == "flowchart TD"
@@ -111,7 +106,6 @@ def overlap(one, other):
 def test_svg_puts_operands_above_consumers_and_no_box_over_another(g):
     g.input("alone")
     drawn = boxes(g.to_svg())
-
     assert set(drawn) == {node.name for node in g}
     assert not any(overlap(*pair) for pair in itertools.combinations(drawn.values(), 2))
     assert all(drawn[part.name][3] < drawn[node.name][1] for node in g for part in node.inputs)
@@ -123,7 +117,6 @@ def test_svg_draws_the_body_of_a_loop_inside_its_node():
     ag.scan(lambda c, x: (c + x, c), g.input("start"), g.input("xs", (3,)))
     drawn = boxes(g.to_svg())
     (loop,) = [box for name, box in drawn.items() if name.startswith("loop")]
-
     for name in ("carry_0", "x_0"):
         assert loop[0] < drawn[name][0] < drawn[name][2] < loop[2]
         assert loop[1] < drawn[name][1] < drawn[name][3] < loop[3]
@@ -131,7 +124,6 @@ def test_svg_draws_the_body_of_a_loop_inside_its_node():
 
 def test_svg_needs_grandalf_and_says_so(g, monkeypatch):
     monkeypatch.setitem(sys.modules, "grandalf", None)
-
     with pytest.raises(ag.GraphError, match=r"pip install 'actorgraph\[draw\]'"):
         g.to_svg()
 
@@ -144,7 +136,6 @@ def test_jupyter_gets_text_mermaid_and_svg(g):
 
 def test_jupyter_gets_text_and_mermaid_where_grandalf_is_missing(g, monkeypatch):
     monkeypatch.setattr("actorgraph.drawing.find_spec", lambda name: None)
-
     assert g._repr_mimebundle_() == {"text/plain": str(g), "text/vnd.mermaid": g.to_mermaid()}
 
 
@@ -155,7 +146,6 @@ def test_large_graphs_are_not_drawn():
     assert list(g._repr_mimebundle_()) == ["text/plain", "text/vnd.mermaid"]
     for i in range(300):
         g.input(f"y{i}")
-
     assert list(g._repr_mimebundle_()) == ["text/plain"]
 
 
@@ -164,5 +154,4 @@ def test_graphviz_itself_can_read_the_dot(g):
     drawn = subprocess.run(
         ["dot", "-Tsvg"], input=g.to_dot(), capture_output=True, text=True, check=True
     )
-
     assert "<svg" in drawn.stdout

@@ -13,7 +13,7 @@ from tests._each import each
 from tests._evaluate import evaluate
 
 
-@pytest.mark.parametrize("page", generate.PAGES)
+@each("page", generate.PAGES)
 def test_page_is_what_its_generator_writes(page):
     written = (generate.DOCS / page).read_text()
     fresh = generate.PAGES[page]()

@@ -294,7 +294,6 @@ def test_deadlines_whose_thread_was_struck_at_its_start_are_kept(monkeypatch):
 
 def test_a_thread_whose_start_was_struck_is_replaced_and_holds_up_no_run(monkeypatch):
     loss, _ = model()
-
     with ag.ActorMachine([loss], workers=1, fuse="none") as machine:
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", struck)

@@ -109,8 +109,7 @@ def test_every_known_defect_has_its_test(test):
 @every_machine
 def test_known_defect_registers_overwrite_intermediates_that_a_user_still_reads(machine_type):
     """x -> a -> b -> c, all of them outputs; a later run must not change an earlier result"""
-    g = ag.Graph()
-    x = g.input("x", shape=(8,), dtype="float64")
+    x = ag.Graph().input("x", shape=(8,), dtype="float64")
     a = ag.ops.exp(x)
     b = -a
     c = b * 2.0
@@ -125,8 +124,7 @@ def test_known_defect_registers_overwrite_intermediates_that_a_user_still_reads(
 
 @every_machine
 def test_known_defect_gradients_accumulate_from_run_to_run(machine_type):
-    g = ag.Graph()
-    w = g.parameter("w", np.array([1.0, 2.0]))
+    w = ag.Graph().parameter("w", np.array([1.0, 2.0]))
     loss = (w * w).sum()
     with machine_type(loss) as machine:
         grads = [machine.run_sync(backward=True)[w].grad for _ in range(3)]
@@ -145,8 +143,7 @@ def test_known_defect_equality_of_nodes_trusts_a_hash_and_forgets_the_inputs():
 def test_known_defect_nodes_of_equal_hashes_merge():
     """In Python -1 and -2 have one hash."""
     assert hash(-1) == hash(-2)
-    g = ag.Graph()
-    x = g.input("x", (4,), "float64")
+    x = ag.Graph().input("x", (4,), "float64")
     nodes = [ag.ops.roll(x, -1), ag.ops.roll(x, -2), x[-1:], x[-2:]]
     assert len(set(nodes)) == 4
     value = np.arange(4.0)

@@ -152,7 +152,6 @@ def test_a_rule_that_serves_many_arguments_is_called_once_with_those_that_are_wa
     )
     xs, y = graph_of(lambda xs: total(*xs), 5)
     found = ag.gradients(y.sum(), [xs[3], xs[0], xs[1]])
-
     assert seen == [(1, 3)]
     values = evaluate(found, {x: np.ones(2) for x in xs})
     np.testing.assert_array_equal(values, [[4, 4], [0, 0], [2, 2]])

@@ -39,15 +39,12 @@ def test_size_is_the_number_of_entries():
     assert graph.input("z", (None, 3)).size is None
 
 
-@pytest.mark.parametrize(
-    ("typed", "works"),
-    [
+@each("typed, works", [
         ("grad", r"run\[node\]\.grad"), ("item", r"float\(run\[node\]\.value\)"),
         ("detach", "ag.stop_gradient"), ("backward", "backward=True"), ("unsqueeze", "expand_dims"),
         ("view", r"node\.reshape"), ("numpy", r"run\[node\]\.value"), ("softmax", "ag.ops.softmax"),
         ("reshap", "'reshape'"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_other_words_name_what_works(typed, works):
     with pytest.raises(AttributeError, match=f"a node has no '{typed}': .*{works}"):
         getattr(ag.Graph().input("x", (2,)), typed)

@@ -1,14 +1,14 @@
 """What a notebook shows of results."""
 
 import numpy as np
-import pytest
 
 import actorgraph as ag
 from actorgraph.notebook import in_words, table
+from tests._each import each
 
 
-@pytest.mark.parametrize(
-    ("array", "words"),
+@each(
+    "array, words",
     [
         (np.float32(2.5), "float32[], 2.5"),
         (np.arange(6).reshape(2, 3), "int64[2, 3], 0 to 5, mean 2.5"),
@@ -32,8 +32,7 @@ def test_a_table_escapes_what_it_shows_and_counts_what_it_does_not():
 
 
 def test_a_dual_shows_its_value_and_what_was_differentiated():
-    graph = ag.Graph()
-    w = graph.parameter("w", np.ones(3))
+    w = ag.Graph().parameter("w", np.ones(3))
     run = ag.TapeMachine([(w * w).sum()], wrt=[w]).run_sync(backward=True)
     shown = run[w]._repr_html_()
     assert "Dual of w" in shown
@@ -42,8 +41,7 @@ def test_a_dual_shows_its_value_and_what_was_differentiated():
 
 
 def test_a_recording_shows_its_page():
-    graph = ag.Graph()
-    machine = ag.TapeMachine([graph.input("x", (2,)).sum()])
+    machine = ag.TapeMachine([ag.Graph().input("x", (2,)).sum()])
     with ag.trace.record() as recording:
         assert recording._repr_html_() is None
         machine.run_sync({"x": np.ones(2, "float32")})
@@ -51,8 +49,7 @@ def test_a_recording_shows_its_page():
 
 
 def test_a_run_shows_what_it_gives_and_a_machine_what_it_does():
-    graph = ag.Graph()
-    w = graph.parameter("w", np.ones(3))
+    w = ag.Graph().parameter("w", np.ones(3))
     with ag.TapeMachine([(w * w).sum().named("loss")], wrt=[w]) as machine:
         run = machine.run_sync(backward=True)
         shown = run._repr_html_()

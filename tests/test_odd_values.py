@@ -328,7 +328,7 @@ def test_a_file_may_begin_with_a_mark_of_its_byte_order(tmp_path):
     assert ag.pipeline.load(path).microbatches == 1
 
 
-@pytest.mark.parametrize("amount", [1e308, 1e-320, 10**400, fractions.Fraction(1, 10**400), True])
+@each("amount", [1e308, 1e-320, 10**400, fractions.Fraction(1, 10**400), True])
 def test_amounts_whose_sums_are_no_numbers_are_refused(amount):
     with pytest.raises(ag.ScheduleError, match="expected a number of at least 0"):
         ag.pipeline.simulate("1f1b", **PLAN, costs=(amount, 1, 1))

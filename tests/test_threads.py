@@ -55,7 +55,6 @@ def test_a_thread_that_is_idle_takes_the_next_job(threads, lock):
     for _ in range(3):
         add(threads, lock, lambda: names.append(threading.current_thread().name))
         assert lock.given_back.acquire(timeout=WAIT_S)  # by the thread, which is idle now
-
     assert names == ["actorgraph-test-1"] * 3
 
 
@@ -90,7 +89,6 @@ def test_an_idle_thread_is_one_thread_only(threads, lock):
     assert lock.given_back.acquire(timeout=WAIT_S)
     meeting = threading.Barrier(3)
     wait = partial(meeting.wait, WAIT_S)
-
     add(threads, lock, wait, wait)
     meeting.wait(WAIT_S)  # raises if only one of them runs
 
@@ -107,10 +105,8 @@ def test_a_thread_whose_job_another_has_taken_is_idle(threads, lock, monkeypatch
         assert lock.given_back.acquire(timeout=WAIT_S)  # by the first thread, after each job
     late[0].start()
     meet = partial(meeting.wait, WAIT_S)
-
     add(threads, lock, meet, meet, limit=3)
     meeting.wait(WAIT_S)
-
     names = [one.name for one in threading.enumerate() if "actorgraph-test-" in one.name]
     assert sorted(names) == ["actorgraph-test-1", "actorgraph-test-2"]
 
@@ -121,7 +117,6 @@ def test_jobs_beyond_the_limit_wait_for_a_thread(threads, lock):
     add(threads, lock, lambda: names.append(threading.current_thread().name))
     gate.set()
     threads.end(join=True)
-
     assert names[0] in ("actorgraph-test-1", "actorgraph-test-2")
 
 

@@ -51,8 +51,8 @@ def applied(scheme, *args):
 # -- unification ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("scheme", "args", "result"),
+@each(
+    "scheme, args, result",
     [
         ("n[*s] -> n[*t] -> n[*s|t]", [("float32", 3, 4), ("float32", 4)], "float32[3, 4]"),
         ("n[*s] -> n[*t] -> n[*s|t]", [("int8", 2, 1), ("int8", 1, 3)], "int8[2, 3]"),
@@ -69,8 +69,8 @@ def test_a_scheme_applies(scheme, args, result):
     assert applied(scheme, *[tensor(*arg) for arg in args]) == (result, [])
 
 
-@pytest.mark.parametrize(
-    ("scheme", "args", "text"),
+@each(
+    "scheme, args, text",
     [
         ("n[*s] -> n[*s]", [("bool", 3)], "bool is not a number"),
         ("r[*s] -> r[*s]", [("complex64", 3)], "complex64 is not a real number"),
@@ -102,7 +102,6 @@ def test_unification_compares_rank_and_dims_and_not_the_dtype_alone():
 
 def test_constructors_differ():
     function = parse("float32[] -> float32[]")
-
     for other in (tensor("float32"), DType("float32")):
         with pytest.raises(GraphTypeError, match="float32"):
             unify(function, other)
@@ -112,7 +111,6 @@ def test_constructors_differ():
 
 def test_functions_unify_part_by_part():
     found = unify(parse("a[*s] -> a[*s] -> f"), parse("int8[2] -> int8[2] -> float64"))
-
     assert found.types[Var("a")] == DType("int8")
     assert found.rows[RowVar("s")] == (2,)
     assert found.types[Var("f", "f")] == DType("float64")
@@ -123,7 +121,6 @@ def test_functions_unify_part_by_part():
 def test_a_variable_never_contains_itself():
     a = Var("a")
     endless = Function((a,), a)
-
     with pytest.raises(GraphTypeError, match="contain itself: a = a -> a"):
         unify(a, endless)
     found = Substitution()
@@ -134,7 +131,6 @@ def test_a_variable_never_contains_itself():
 
 def test_the_narrower_kind_survives_when_two_variables_meet():
     found = unify(Var("a"), Var("n", "n"))
-
     with pytest.raises(GraphTypeError, match="bool is not a number"):
         unify(Var("a"), DType("bool"), found)
     found = unify(Var("n", "n"), Var("a"))
@@ -165,7 +161,6 @@ def test_unify_is_symmetric_in_its_failures():
         (tensor("float32", 3), tensor("int8", 3), "cannot be unified"),
         (Var("n", "n"), DType("bool"), "bool is not a number"),
     ]
-
     for left, right, text in cases:
         for one, other in ((left, right), (right, left)):
             with pytest.raises(GraphTypeError, match=text):
@@ -189,8 +184,8 @@ def test_a_scheme_prints_as_it_is_written(text):
     assert str(parse(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
+@each(
+    "text, error",
     [
         ("q[*s] -> q[*s]", "unknown kind 'q'.*kinds are a, n, r"),
         ("a[*s -> a", "cannot read"),
@@ -204,12 +199,12 @@ def test_text_that_is_no_scheme_is_a_type_error(text, error):
         parse(text)
 
 
-@pytest.mark.parametrize("dtype", ["float32", np.int8, np.dtype("bool"), complex, "float16"])
+@each("dtype", ["float32", np.int8, np.dtype("bool"), complex, "float16"])
 def test_dtype_of_reads_what_numpy_reads(dtype):
     assert dtype_of(dtype) == np.dtype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["O", "U3", "M8[s]", "longdouble", "nonsense", ">f4", "V8", None])
+@each("dtype", ["O", "U3", "M8[s]", "longdouble", "nonsense", ">f4", "V8", None])
 def test_dtypes_that_graphs_do_not_hold_are_type_errors(dtype):
     if dtype is None:
         assert dtype_of(None) == "float64"  # As NumPy reads it.
@@ -280,7 +275,6 @@ def test_arithmetic_of_dims_is_that_of_ints(a, b, c, d):
 )
 def test_the_size_of_a_slice_of_a_symbol_is_that_of_a_range(size, start, stop, step):
     part = slice(start, stop, step)
-
     assert bind_dims(slice_size(n, part), {"n": size}) == len(range(size)[part])
     assert slice_size(size, part) == len(range(size)[part])
 
@@ -305,7 +299,6 @@ def test_a_symbol_that_is_not_bound_is_named():
 def test_arithmetic_with_an_unknown_dim_is_unknown():
     results = (UNKNOWN + 1, 1 + UNKNOWN, n * UNKNOWN, UNKNOWN // 2, 5 // UNKNOWN, UNKNOWN % 2)
     results += (UNKNOWN - n, 3 - UNKNOWN, -UNKNOWN)
-
     assert all(result is UNKNOWN for result in results)
     assert size_of((3, UNKNOWN)) is UNKNOWN
 
@@ -318,7 +311,7 @@ def test_shapes_are_read_as_users_write_them():
     assert public_shape((n, UNKNOWN, 3)) == ("n", None, 3)
 
 
-@pytest.mark.parametrize("dims", [(-1,), (2.5,), (True,), ("a b",), ("2n",), object(), (b"n",)])
+@each("dims", [(-1,), (2.5,), (True,), ("a b",), ("2n",), object(), (b"n",)])
 def test_what_is_no_shape_is_a_shape_error(dims):
     with pytest.raises(ShapeError, match="(a shape is|a dim is|a dim symbol must be) .* got"):
         shape_from(dims)
@@ -329,7 +322,6 @@ def test_what_is_no_shape_is_a_shape_error(dims):
 
 def test_equations_are_proved_refuted_or_kept():
     checks = Checks()
-
     assert checks.equal(3, 3) == 3
     assert checks.equal(2 * n, n + n) == 2 * n
     assert checks == []
@@ -342,8 +334,8 @@ def test_equations_are_proved_refuted_or_kept():
         checks.equal(3, 4, "widths")
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "result"),
+@each(
+    "left, right, result",
     [
         ((3, 4), (4,), (3, 4)),
         ((3, 1), (1, 4), (3, 4)),
@@ -365,7 +357,6 @@ def test_shapes_broadcast_as_numpys_do(left, right, result):
 
 def test_a_symbol_never_broadcasts_though_a_run_may_bind_it_to_one():
     checks = Checks()
-
     assert checks.broadcast((n, 3), (4, 3)) == (4, 3)
     assert checks == [(n, 4)]
     assert Dim.bind(checks[0][0], {"n": 1}) != 4
@@ -377,8 +368,8 @@ def test_shapes_that_cannot_broadcast_are_named(left, right):
         broadcast(left, right)
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "differ"),
+@each(
+    "left, right, differ",
     [
         ((3, n), (3, n), False),
         ((n,), (m,), False),

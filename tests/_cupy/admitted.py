@@ -13,8 +13,6 @@ import numpy as np
 SNAPSHOT = json.loads(Path(__file__).with_name("snapshot.json").read_text(encoding="utf-8"))
 OTHERS = frozenset(SNAPSHOT["others"].split())
 REDUCING = frozenset(("add", "multiply"))
-SCATTERED = "ihIQLfde"
-"""The dtypes of `ufunc.at`, without atomics for the others."""
 used = set()
 """Names that were called in this process."""
 

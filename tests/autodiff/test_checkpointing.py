@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.autodiff._checks import X, every_machine, op_names, same_bits
 
@@ -26,8 +27,7 @@ def leaves(g):
 
 def chained(wrap):
     """A fan-out around blocks, so that the order of sums of cotangents matters."""
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     y = wrap(block)(v, w)
     z = wrap(block)(y, w) + y * 1e8
     return v, w, (wrap(block)(z * 1e-8, w) * v + z).sum()
@@ -35,8 +35,7 @@ def chained(wrap):
 
 def branching(wrap):
     """A block of two results that captures a node and uses what is built outside too."""
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     outside = ag.ops.exp(v)
 
     def fork(v):
@@ -48,8 +47,7 @@ def branching(wrap):
 
 
 def nested(wrap):
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
 
     def outer(v, w):
         return wrap(block)(wrap(block)(v, w) * 0.1, w)
@@ -58,15 +56,13 @@ def nested(wrap):
 
 
 def twice_the_same(wrap):
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     plain = block(v, w)
     return v, w, (wrap(block)(v, w) * wrap(block)(v, w) * plain).sum()
 
 
 def trivial(wrap):
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     same, constant = wrap(lambda v: (v, v.graph.constant(np.ones(5))))(v)
     return v, w, (same @ w * constant).sum()
 
@@ -78,7 +74,7 @@ def unwrapped(function):
 GRAPHS = [chained, branching, nested, twice_the_same, trivial]
 
 
-@pytest.mark.parametrize("build", GRAPHS)
+@each("build", GRAPHS)
 @every_machine
 def test_checkpoints_change_no_bit_of_a_gradient(build, machine, settings):
     results = []
@@ -93,7 +89,7 @@ def test_checkpoints_change_no_bit_of_a_gradient(build, machine, settings):
     same_bits(recomputed[2].grad, plain[2].grad)
 
 
-@pytest.mark.parametrize("build", GRAPHS)
+@each("build", GRAPHS)
 def test_checkpoints_change_no_bit_of_symbolic_second_and_forward_derivatives(build):
     results = []
     for wrap in (unwrapped, ag.checkpoint):
@@ -115,8 +111,7 @@ def random_graph(seed, wrap):
     without checkpoints and two with them, and sums of cotangents another order.
     """
     rng = np.random.default_rng(seed)
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     count = iter(range(1000))
 
     def piece(depth):
@@ -141,7 +136,7 @@ def random_graph(seed, wrap):
     return v, w, (ag.ops.concatenate(pool) * 0.01).sum()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each("seed", range(12))
 def test_checkpoints_change_no_bit_on_random_graphs(seed):
     results = []
     for wrap in (unwrapped, ag.checkpoint):
@@ -162,9 +157,7 @@ def test_checkpoints_change_no_bit_on_random_graphs(seed):
 def test_the_backward_pass_recomputes_from_the_inputs_alone():
     v, w, loss = chained(ag.checkpoint)
     forward = {node for node in loss.graph.nodes if node.op.name in ("tanh", "exp")}
-
     derived = ag.gradients(loss, [v, w])
-
     used_again = {
         part for node in loss.graph.nodes if node.id > loss.id for part in node.inputs
     } & forward
@@ -174,9 +167,7 @@ def test_the_backward_pass_recomputes_from_the_inputs_alone():
 
 def test_the_graph_stays_readable(g):
     v, w = leaves(g)
-
     y = ag.checkpoint(block)(v, w)
-
     assert repr(y).startswith("<checkpoint_")
     assert op_names(g.nodes[2:]) == [
         "matmul",
@@ -194,19 +185,16 @@ def test_the_graph_stays_readable(g):
 def test_checkpoints_survive_a_copy_of_the_graph():
     v, w, loss = chained(ag.checkpoint)
     copy = v.graph.subgraph(loss)
-
     wanted = evaluate(ag.gradients(loss, [v, w]), {v: V})
     again = copy.node(loss.name)
     got = evaluate(ag.gradients(again, [copy["v"], copy["w"]]), {copy["v"]: V})
-
     for one, other in zip(got, wanted, strict=True):
         same_bits(one, other)
     assert "recompute" in op_names(copy.nodes)
 
 
 def peak_bytes(wrap, machine, symbolic=False):
-    g = ag.Graph()
-    v = g.input("v", (100_000,), "float64")
+    v = ag.Graph().input("v", (100_000,), "float64")
 
     def stage(v):
         for _ in range(8):
@@ -233,7 +221,6 @@ def peak_bytes(wrap, machine, symbolic=False):
 def test_checkpoints_lower_the_peak_of_memory_on_a_chain(machine):
     """128 values of the chain are stored without them; 8 inputs and one stage's 16 with them."""
     stored, recomputed = (peak_bytes(wrap, machine) for wrap in (unwrapped, ag.checkpoint))
-
     assert recomputed < 0.5 * stored
 
 
@@ -241,7 +228,6 @@ def test_checkpoints_lower_the_peak_of_symbolic_gradients_too():
     stored, recomputed = (
         peak_bytes(wrap, ag.TapeMachine, symbolic=True) for wrap in (unwrapped, ag.checkpoint)
     )
-
     assert recomputed < 0.5 * stored
 
 
@@ -252,7 +238,6 @@ def test_checkpoint_needs_a_node():
 
 def test_checkpoint_passes_what_is_no_node_through(x):
     y, label = ag.checkpoint(lambda x, power=2: (x**power, "square"))(x, power=3)
-
     assert label == "square"
     (dx,) = ag.gradients(y.sum(), [x])
     assert np.allclose(evaluate(dx, {x: X})[0], 3 * X**2, rtol=1e-14)

@@ -53,10 +53,8 @@ def quotient_jvp(tans, out, x, y):
 @every_machine
 def test_a_custom_vjp_is_used_in_place_of_the_rules(x, machine, settings):
     y = (rounded(x) * x).sum()
-
     with machine([y], wrt=[x], **settings) as running:
         run = running.run_sync({"x": X}, backward=True)
-
     assert run[y].value == np.abs(X).sum()
     assert np.array_equal(run[x].grad, X + np.sign(X))
 
@@ -69,10 +67,8 @@ def test_the_result_bears_the_name_of_the_function(x):
 def test_a_custom_vjp_has_second_derivatives_and_keywords(g, x):
     w = g.input("w", (3,), "float64")
     y = product(x, w, power=3).sum()
-
     dx, dw = ag.gradients(y, [x, w])
     dww, dwx = ag.gradients(dw.sum(), [w, x])
-
     values = evaluate([dx, dw, dww, dwx], {x: X, w: X + 3})
     for got, wanted in zip(
         values,
@@ -84,9 +80,7 @@ def test_a_custom_vjp_has_second_derivatives_and_keywords(g, x):
 
 def test_an_argument_may_be_used_twice_or_be_an_array(x):
     y = product(x, x).sum() + product(x, 2 * X).sum()
-
     (dx,) = ag.gradients(y, [x])
-
     assert np.allclose(evaluate(dx, {x: X})[0], 4 * X, rtol=1e-14)
 
 
@@ -101,7 +95,6 @@ def test_a_custom_vjp_may_leave_out_a_cotangent(g, x):
 
     w = g.input("w", (3,), "float64")
     dx, dw = ag.gradients(scaled(x, w).sum(), [x, w])
-
     values = evaluate([dx, dw], {x: X, w: X})
     assert np.array_equal(values[0], X)
     assert np.array_equal(values[1], [0, 0, 0])
@@ -110,11 +103,9 @@ def test_a_custom_vjp_may_leave_out_a_cotangent(g, x):
 def test_a_custom_jvp_serves_both_directions_and_second_order(g, x):
     y = log1pexp(x)
     big = np.array([-800.0, 1.0, 30.0])
-
     (dx,) = ag.gradients(y.sum(), [x])
     (second,) = ag.gradients(dx.sum(), [x])
     (tangent,) = tangents(y, {x: g.constant(np.ones(3))})
-
     pushed, got, again = evaluate([tangent, dx, second], {x: big})
     sigmoid = np.exp(-np.logaddexp(0, -big))
     assert np.allclose(got, sigmoid, rtol=1e-14)
@@ -126,11 +117,9 @@ def test_a_custom_jvp_serves_both_directions_and_second_order(g, x):
 def test_a_custom_jvp_of_two_arguments_is_transposed_in_every_machine(g, x, machine, settings):
     w = g.input("w", (3,), "float64")
     y = quotient(x * 1.0, w)
-
     with machine([y], wrt=[x, w], **settings) as running:
         run = running.run_sync({"x": X, "w": X + 3}, backward={y: np.ones(3)})
         forward = running.run_sync({"x": X, "w": X + 3}, tangents={"w": np.ones(3)})
-
     assert np.allclose(run[x].grad, 1 / (X + 3), rtol=1e-14)
     assert np.allclose(run[w].grad, -X / (X + 3) ** 2, rtol=1e-14)
     assert np.allclose(forward[y].tangent, run[w].grad, rtol=1e-14)
@@ -139,9 +128,7 @@ def test_a_custom_jvp_of_two_arguments_is_transposed_in_every_machine(g, x, mach
 def test_custom_rules_work_on_dims_known_in_a_run_only(g):
     v = g.input("v", (None, "n"), "float64")
     value = np.arange(6.0).reshape(2, 3) + 1
-
     found = ag.gradients((log1pexp(v) + rounded(v)).sum(), [v])
-
     assert np.allclose(evaluate(found, {v: value})[0], 1 + 1 / (1 + np.exp(-value)), rtol=1e-14)
 
 
@@ -193,7 +180,6 @@ def test_misuse_of_custom_rules_says_what_to_do(g, x):
 def test_a_cotangent_of_another_shape_is_refused(x):
     bad = ag.custom_vjp(lambda x: x * 2.0)
     bad.defvjp(lambda ct, y, x: ct.sum())
-
     with pytest.raises(ShapeError, match="cotangent that the rule of <lambda> gave"):
         ag.gradients(bad(x).sum(), [x])
 

@@ -2,15 +2,14 @@
 
 from collections import namedtuple
 
-import pytest
-
 from actorgraph.autodiff.trees import flatten, map_leaves, unflatten
+from tests._each import each
 
 Pair = namedtuple("Pair", "left right")
 
 
-@pytest.mark.parametrize(
-    ("tree", "leaves", "text"),
+@each(
+    "tree, leaves, text",
     [
         (1.0, [1.0], "*"),
         ((), [], "()"),
@@ -23,7 +22,6 @@ Pair = namedtuple("Pair", "left right")
 )
 def test_a_tree_comes_apart_and_together(tree, leaves, text):
     found, structure = flatten(tree)
-
     assert found == leaves
     assert str(structure) == text
     assert unflatten(structure, found) == tree

@@ -10,6 +10,7 @@ import actorgraph as ag
 from actorgraph.control import derivatives as control_derivatives
 from actorgraph.control.revolve import reversal, steps_again
 from actorgraph.ops._records import fields_read
+from tests._each import each
 from tests.control._runs import derivatives, values
 
 POLICIES = ("all", "carry", 1, 3, "auto")
@@ -167,7 +168,7 @@ def agrees_with_jax(program, x, v, dx, dv):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@each("name", PROGRAMS)
 def test_values_gradients_second_order_and_tangents_are_those_of_jax(name):
     pytest.importorskip("jax")
     agrees_with_jax(PROGRAMS[name], *fed(n=2))
@@ -363,8 +364,8 @@ def test_a_reversal_advances_as_few_steps_as_any_and_keeps_to_its_slots():
         assert advanced == steps_again(length, slots)
 
 
-@pytest.mark.parametrize(
-    ("length", "counts"),
+@each(
+    "length, counts",
     [
         (10, (45, 20, 15, 14, 13, 10, 9)),
         (20, (190, 65, 45, 39, 33, 30, 28)),

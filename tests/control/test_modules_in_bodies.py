@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests.control._runs import MACHINES
 
 X = np.random.default_rng(0).normal(size=(4, 3)).astype("float32")
@@ -23,7 +24,7 @@ def gradient(machine, net, y, x):
         return opened.run_sync({x: X}, backward=True)[net.weight].grad
 
 
-@pytest.mark.parametrize("call", CALLS)
+@each("call", CALLS)
 def test_gradients_of_weights_are_those_of_one_call_on_all_rows(call):
     net, g = ag.nn.Linear(3, 3), ag.Graph()
     x = g.input("x", (4, 3), "float32")

@@ -62,8 +62,7 @@ def check(outputs, feeds, backward=False, **options):
 @pytest.mark.parametrize("save", ["all", "carry", 5])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_layers_in_one_body_are_made_beside_each_other_both_ways(made, save, reverse):
-    g = ag.Graph()
-    xs, weights, feeds = fed(g)
+    xs, weights, feeds = fed(ag.Graph())
     _, ys = ag.scan(stacked(weights), (START,) * 3, xs, save=save, reverse=reverse)
     told = check([ops.sum(ys * ys), ys], feeds, backward=True)
     assert len(made) == (1 if save == 5 else 2)  # slots go back step by step
@@ -124,8 +123,7 @@ def test_a_wave_takes_the_parts_of_its_longest_loop(g, made):
     ],
 )
 def test_what_cannot_be_split_is_made_in_turn_and_told_why(made, reason, options):
-    g = ag.Graph()
-    xs, (w, v, _), feeds = fed(g)
+    xs, (w, v, _), feeds = fed(ag.Graph())
     swaps, nested, turns = (options.get(key) for key in ("swaps", "nested", "turns"))
 
     def body(c, x):
@@ -250,8 +248,7 @@ RECIPE = st.recursive(
     st.booleans(),
 )
 def test_drawn_bodies_have_the_bits_of_the_interpreter(nexts, results, save, reverse):
-    g = ag.Graph()
-    xs, (w, *_), feeds = fed(g)
+    xs, (w, *_), feeds = fed(ag.Graph())
 
     def made_of(recipe, names):
         if isinstance(recipe, str):

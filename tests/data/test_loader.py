@@ -238,9 +238,7 @@ def test_a_state_of_another_order_raises_and_changes_nothing(changes, match):
     assert other.state_dict() == before
 
 
-@pytest.mark.parametrize(
-    "state", [None, {}, [], {"epoch": "1", "batches": 0, "settings": {}}, {"epoch": 1}]
-)
+@each("state", [None, {}, [], {"epoch": "1", "batches": 0, "settings": {}}, {"epoch": 1}])
 def test_what_is_no_state_raises(state):
     with pytest.raises(ag.GraphError, match="expected a result of state_dict"):
         DataLoader([1]).load_state_dict(state)
@@ -279,8 +277,8 @@ def test_what_cannot_be_pickled_is_refused_before_any_process_begins():
 # -- failures ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("kind", range(3))
+@each("workers", WORKERS)
+@each("kind", range(3))
 def test_an_error_names_the_sample_in_the_place_of_its_batch(kind, workers):
     def refuse(sample):
         if sample in (7, (7,)):
@@ -350,8 +348,8 @@ def test_an_iteration_that_was_begun_before_a_fork_says_so_in_the_child():
     iterator.close()
 
 
-@pytest.mark.parametrize(
-    ("keywords", "match"),
+@each(
+    "keywords, match",
     [
         ({"batch_size": 0}, "batch_size must be an int of at least 1, got 0"),
         ({"workers": -1}, "workers must be from 0 to below 65,536, got -1"),

@@ -1,7 +1,6 @@
 """What is compiled beside runs, where the process forks or ends."""
 
 import os
-import subprocess
 import sys
 import threading
 import weakref
@@ -9,6 +8,7 @@ import weakref
 import pytest
 
 from actorgraph.devices.background import BACKGROUND
+from tests._child import printed_by
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
@@ -27,16 +27,7 @@ print(done.wait(30), os.waitpid(child, 0)[1])
 
 
 def run(asked):
-    return printed_by(FORKED.format(asked=asked))
-
-
-def printed_by(text):
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", text],
-        capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.split()
+    return printed_by(FORKED.format(asked=asked), "-W", "ignore::DeprecationWarning")
 
 
 def test_work_that_is_done_is_not_referred_to_and_what_is_to_be_kept_is():
@@ -132,7 +123,7 @@ child = os.fork()
 if child == 0:
     os._exit(0)
 print(os.waitpid(child, 0)[1])
-""")
+""", "-W", "ignore::DeprecationWarning", quiet=False)  # fmt: skip
     assert found == ["0"]
 
 

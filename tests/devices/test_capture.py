@@ -165,8 +165,7 @@ def test_what_is_left_on_the_gpu_stays_as_it_is_when_the_graph_runs_again(world)
 @SEEDS
 def test_graphs_of_tasks_read_each_others_results_where_they_are(world, monkeypatch):
     """A node of the host's between them makes three tasks, with values saved for backward."""
-    g = ag.Graph()
-    x = g.input("x", (3,), "float64")
+    x = ag.Graph().input("x", (3,), "float64")
     a = ag.ops.exp(x * 0.5)
     h = ag.ops.tanh(a + 1.0)
     there = (ag.ops.sin(h).on("cpu") * 2.0).on("cpu")
@@ -252,8 +251,7 @@ def test_a_machine_that_closes_gives_the_memory_of_its_graphs_back(world, monkey
 
 
 def test_what_the_gpu_refuses_is_launched_by_itself_and_explain_says_why(world):
-    g = ag.Graph()
-    x = g.input("x", (3, 3), "float64")
+    x = ag.Graph().input("x", (3, 3), "float64")
     before = ag.ops.exp(x * 0.1) + 1.0
     made = ag.ops.inv(before + 3.0 * np.eye(3)).named("made")
     y = ag.ops.sort(ag.ops.tanh(made * 2.0) + 1.0).named("y")

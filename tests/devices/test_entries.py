@@ -1,11 +1,10 @@
 import gc
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from actorgraph.devices import native
+from tests._child import printed_by
 from tests._each import each
 
 pytest.importorskip("llvmlite")
@@ -72,4 +71,4 @@ for _ in range(3):
 @pytest.mark.skipif(native.expected() is not None, reason=f"no tables: {native.expected()}")
 def test_tables_that_are_written_are_walked_after_a_user_has_reloaded_the_module():
     """Without `_never_freed` the process ends, or writes into memory of others."""
-    subprocess.run([sys.executable, "-c", RELOADED], check=True)
+    printed_by(RELOADED)

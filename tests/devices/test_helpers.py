@@ -2,8 +2,6 @@
 
 import ctypes
 import os
-import subprocess
-import sys
 import threading
 from functools import partial
 
@@ -12,6 +10,7 @@ import pytest
 
 from actorgraph.devices import helpers, native
 from actorgraph.devices.helpers import SHARE, Helpers
+from tests._child import printed_by
 
 pytest.importorskip("llvmlite", reason="the extra native is not installed")
 pytestmark = pytest.mark.skipif(native.expected() is not None, reason=str(native.expected()))
@@ -155,9 +154,5 @@ print(met(HELPERS) >= 2, os.waitpid(child, 0)[1])
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_of_a_fork_has_helpers_of_its_own(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c",
-         FORKED.format(directory=str(tmp_path))],
-        capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert ended.stdout.split() == ["True", "0"], ended.stderr
+    program = FORKED.format(directory=str(tmp_path))
+    assert printed_by(program, "-W", "ignore::DeprecationWarning") == ["True", "0"]

@@ -431,7 +431,6 @@ def read_behind_an_event(monkeypatch):
 
 def test_an_event_that_is_used_again_too_early_is_a_race_for_some_seed(world, monkeypatch):
     """It is taken for idle while others may still have to wait for it."""
-
     idle_event = cuda.CUDA.idle_event
 
     def still_idle(device):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests.machines.test_max_bytes import BLOCK, OVERHEAD, SIDE, feeds, wide
 from tests.pipeline._model import Model, assert_same_bits
 
@@ -18,7 +19,7 @@ every_device = pytest.mark.parametrize("options", DEVICES.values(), ids=DEVICES)
 
 
 @every_device
-@pytest.mark.parametrize("backward", [False, True])
+@each("backward", [False, True])
 def test_a_run_never_holds_more_than_it_claims_on_all_devices(options, backward):
     loss, feed, limit = wide(), next(feeds(1)), 500 * BLOCK
     with ag.ActorMachine(loss, wrt=[loss.graph["x"]], max_bytes=limit, **options()) as machine:

@@ -10,6 +10,7 @@ import actorgraph as ag
 from actorgraph.devices.virtual import Virtual
 from actorgraph.pipeline import SCHEDULES
 from tests._soak import SOAK
+from tests.machines.conftest import no_thread_is_left  # noqa: F401 - for all tests here
 from tests.pipeline._model import WIDTH, Model, assert_same_bits
 
 NAMES = [*SCHEDULES, "dynamic"] if SOAK else ["1f1b", "interleaved", "zb-h1", "dynamic"]
@@ -28,14 +29,6 @@ def adversaries(count):
 
 def nothing_reported(devices):
     assert [one.report() for one in devices] == [[] for _ in devices]
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    left = [one.name for one in threading.enumerate() if one not in before]
-    assert not [name for name in left if name.startswith("actorgraph-")]
 
 
 @pytest.mark.parametrize(

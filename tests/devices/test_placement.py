@@ -10,6 +10,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.devices.virtual import Virtual
+from tests._each import each
+from tests.machines.conftest import no_thread_is_left  # noqa: F401 - for all tests here
 
 MACHINES = [ag.ActorMachine, ag.TapeMachine, ag.LispMachine]
 every_machine = pytest.mark.parametrize("machine", MACHINES)
@@ -27,14 +29,6 @@ DEVICES = {
     },
 }
 every_device = pytest.mark.parametrize("options", DEVICES.values(), ids=DEVICES)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert not [name for name in left if name.startswith("actorgraph")]
 
 
 numbers = count()
@@ -130,7 +124,7 @@ READS = {
 
 
 @every_device
-@pytest.mark.parametrize("shown", OTHER_ORDERS.values(), ids=OTHER_ORDERS)
+@each("shown", OTHER_ORDERS.values())
 def test_what_reads_copies_of_views_has_the_bits_of_the_cpu(shown, options):
     """NumPy adds up in the order of memory, so copies have the strides of their source."""
     given = options()

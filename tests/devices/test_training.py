@@ -12,6 +12,7 @@ import tests._cupy as stand_in
 from actorgraph import devices
 from actorgraph.devices.virtual import Virtual
 from actorgraph.store import promised
+from tests._each import each
 
 LOOPS = {
     "SGD": lambda: ag.solvers.SGD(0.1),
@@ -74,8 +75,8 @@ DEVICES = {
 }
 
 
-@pytest.mark.parametrize("options", DEVICES.values(), ids=DEVICES)
-@pytest.mark.parametrize("make", LOOPS.values(), ids=LOOPS)
+@each("options", DEVICES.values())
+@each("make", LOOPS.values())
 def test_a_step_on_devices_has_the_bits_of_the_cpu_and_copies_parameters_once(make, options):
     losses, values, _ = train(Net(), make, device="cpu")
     given = options()
@@ -89,8 +90,8 @@ def test_a_step_on_devices_has_the_bits_of_the_cpu_and_copies_parameters_once(ma
         assert list(getattr(device, "report", list)()) == []
 
 
-@pytest.mark.parametrize("dtype", ["float32", "complex128"])
-@pytest.mark.parametrize("name", ["Adam", "SGD", "LAMB", "Barzilai and Borwein"])
+@each("dtype", ["float32", "complex128"])
+@each("name", ["Adam", "SGD", "LAMB", "Barzilai and Borwein"])
 def test_other_dtypes_too(dtype, name):
     make = LOOPS[name]
     assert train(Net(dtype), make, device="virtual:0")[:2] == train(Net(dtype), make)[:2]
@@ -112,8 +113,8 @@ def minimised(net, search, **where):
         return losses, solver.state_dict(), dict(machine.transfers)
 
 
-@pytest.mark.parametrize("search", [None, "strong_wolfe"])
-@pytest.mark.parametrize("options", DEVICES.values(), ids=DEVICES)
+@each("search", [None, "strong_wolfe"])
+@each("options", DEVICES.values())
 def test_vectors_of_lbfgs_stay_on_the_device_of_the_gradients(options, search):
     there, here, given = Net(), Net(), options()
     losses, state, transfers = minimised(there, search, **given)

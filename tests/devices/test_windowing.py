@@ -159,8 +159,7 @@ def test_convolutions_of_machines_move_windows_by_machine_code_with_the_same_bit
 
 
 def test_an_overflow_raises_where_jit_has_compiled_a_convolution():
-    g = ag.Graph()
-    x = g.input("x", (4, 8, 32, 32), "float32")
+    x = ag.Graph().input("x", (4, 8, 32, 32), "float32")
     y = ops.conv2d(x, np.full((8, 8, 3, 3), 1e30, "f"), padding=1)
     with ag.ActorMachine([y], exact=False, jit="wait", native="wait") as machine:
         with np.errstate(over="ignore"):

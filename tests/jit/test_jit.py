@@ -153,8 +153,7 @@ def test_steps_and_machines_take_the_option_alike(eager):
 
 
 def test_an_errstate_that_raises_names_the_step_that_fails(eager):
-    graph = ag.Graph()
-    x = graph.input("x", ("n",))
+    x = ag.Graph().input("x", ("n",))
     share = ops.divide(x, x - 1)
     y = ops.relu(share) + x
     with ag.TapeMachine([y], exact=False, jit="wait") as machine:

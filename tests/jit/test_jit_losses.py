@@ -134,8 +134,7 @@ def test_softmax_and_its_logarithm_agree_with_the_reference(function, dtype):
 
 
 def test_a_softmax_of_a_vector_is_one_row():
-    graph = ag.Graph()
-    x = graph.input("x", (300,))
+    x = ag.Graph().input("x", (300,))
     value = np.random.default_rng(0).normal(size=300).astype("f")
     agree([ops.softmax(x * 2) * x], {"x": value}, modes=[{}])
 
@@ -165,8 +164,7 @@ def test_rows_of_special_values_are_those_of_numpy(dtype):
 
 
 def test_exponentials_of_float64_are_exact_to_the_last_bits():
-    graph = ag.Graph()
-    x = graph.input("x", (20_001,), "float64")
+    x = ag.Graph().input("x", (20_001,), "float64")
     value = np.linspace(-700, 0, 20_001)
     with ag.TapeMachine([ops.softmax(x)], exact=False, jit="wait") as machine:
         got = machine.run_sync({"x": value})[machine.outputs["softmax_1"]].value
@@ -178,8 +176,7 @@ def test_exponentials_of_float64_are_exact_to_the_last_bits():
 
 
 def test_a_value_that_others_need_is_a_result_of_the_group():
-    graph = ag.Graph()
-    x, a = graph.input("x", ("n", 8)), np.random.default_rng(1).normal(size=(8, 8)).astype("f")
+    x, a = ag.Graph().input("x", ("n", 8)), np.random.default_rng(1).normal(size=(8, 8)).astype("f")
     h = ops.relu(x * 2 - 1)
     mixed = [h @ a, h * x, (h * 3).sum(0), ops.mean(h), h.sum(-1)]
     value = np.random.default_rng(0).normal(size=(20, 8)).astype("f")
@@ -189,8 +186,7 @@ def test_a_value_that_others_need_is_a_result_of_the_group():
 
 
 def test_a_group_stands_before_what_takes_its_results():
-    graph = ag.Graph()
-    x, a = graph.input("x", ("n", 8)), np.eye(8, dtype="f")
+    x, a = ag.Graph().input("x", ("n", 8)), np.eye(8, dtype="f")
     first = ops.relu(x * 2 - 1)
     across = first @ a  # needs the first and is needed by what could be joined with it
     agree([across * first + x, first], {"x": np.ones((20, 8), "f")}, modes=[{}])
@@ -215,8 +211,7 @@ def test_steps_too_small_for_a_group_stay_where_their_operands_are_there(monkeyp
 
 
 def test_a_group_writes_four_arrays_at_most_so_that_loops_fill_vectors():
-    graph = ag.Graph()
-    x = graph.input("x", ("n", 8))
+    x = ag.Graph().input("x", ("n", 8))
     outputs = [ops.relu(x * number) - 1 for number in range(6)]
     steps = agree(outputs, {"x": np.ones((20, 8), "f")}, modes=[{}])
     assert steps.count("fused") == 2

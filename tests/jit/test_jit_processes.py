@@ -1,10 +1,10 @@
 """Compiled steps among processes: their cache, their thread, forks."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests._child import printed_by
 
 pytest.importorskip("llvmlite", reason="the extra jit is not installed")
 pytestmark = pytest.mark.usefixtures("machine_code")
@@ -21,14 +21,7 @@ feeds = {"x": np.ones(100_000, "f")}
 
 
 def run_program(text, cache, **environment):
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM + text],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache), **environment}, capture_output=True,
-        text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
-    return ended.stdout.split()
+    return printed_by(PROGRAM + text, XDG_CACHE_HOME=str(cache), **environment)
 
 
 def test_nothing_starts_without_jit_and_the_process_may_end_at_once(tmp_path):

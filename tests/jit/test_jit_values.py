@@ -165,8 +165,7 @@ def test_whichever_steps_are_grouped_ordinary_kernels_have_the_bits_of_the_refer
 
 
 def test_a_sum_of_many_float32_is_as_exact_as_one_in_float64(eager):
-    graph = ag.Graph()
-    x = graph.input("x", ("n",))
+    x = ag.Graph().input("x", ("n",))
     value = np.random.default_rng(1).random(1_000_001, "f")
     with ag.TapeMachine({"total": (x * 0.5).sum()}, exact=False, jit="wait") as machine:
         got = machine.run_sync({"x": value})["total"].value

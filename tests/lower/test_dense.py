@@ -84,8 +84,8 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", NEAR)
-@pytest.mark.parametrize(("left", "right"), PRODUCTS)
+@each("dtype", NEAR)
+@each("left, right", PRODUCTS)
 def test_products_are_near_whichever_way_their_operands_lie(left, right, dtype):
     for x_turned, y_turned in ((False, False), (False, True), (True, False)):
         x, y = drawn(
@@ -168,13 +168,13 @@ ALONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "shapes", "attrs"), ALONG)
+@each("name, shapes, attrs", ALONG)
 def test_sums_along_axes_and_what_is_made_of_them_are_near(name, shapes, attrs):
     for dtype in ("float32",) if name == "softmax" else NEAR:
         check(name, drawn(*shapes, dtype=dtype), **attrs)
 
 
-@pytest.mark.parametrize(("name", "shapes", "attrs"), [
+@each("name, shapes, attrs", [
     ("matmul", [(4, 5), (5, 3)], {}),
     ("matmul", [(64, 64), (64, 10)], {}),
     ("matmul", [(5,), (5, 4)], {}),

@@ -29,7 +29,6 @@ def test_what_stays_in_an_iteration_is_written_into_memory_that_all_iterations_s
     plain = InnerLoop(inputs, [after], [], None, {})
     stacked = InnerLoop(inputs, [after, total], [], None, {})
     copied = InnerLoop(inputs, [after, total], [], None, {}, stored=True)
-
     assert written(plain) == 4  # but for the carry all steps
     assert written(stacked) == 3  # and but for what is stacked, unless that is a copy
     assert written(copied) == 4
@@ -44,14 +43,12 @@ def test_memory_of_a_loop_changes_no_bit_and_is_there_for_the_next_call(order, s
     )
     inputs, _, after = body()
     loop = InnerLoop(inputs, [after, after], [0], None, {}, stored=stored)
-
     calls = []
     for _ in range(2):
         rooms = [np.empty((5, 4, 4)), np.empty((5, 4, 4))] if stored else [[], []]
         entered, stack = rooms if stored else [room.append for room in rooms]
         given = [weight], [carry], [xs]
         calls.append((loop(IDLE, range(5), None, (), *given, [entered], [stack]), rooms))
-
     wanted = [carry]
     for x in xs:
         wanted.append(np.tanh(wanted[-1] @ weight + x) * 0.5 + wanted[-1])
@@ -65,5 +62,4 @@ def test_memory_of_a_loop_changes_no_bit_and_is_there_for_the_next_call(order, s
 def test_a_carry_that_may_come_back_in_another_order_leaves_memory_alone():
     inputs, _, after = body()
     loop = InnerLoop(inputs, [ag.ops.transpose(after)], [], None, {})
-
     assert written(loop) == 0

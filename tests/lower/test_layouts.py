@@ -15,6 +15,7 @@ from actorgraph.lower.layouts import Layouts
 from actorgraph.lower.spots import Spot, Unfit, view_spot
 from actorgraph.memory.buffers import regular
 from actorgraph.op import CONSTANT
+from tests._each import each
 from tests._soak import drawn
 from tests.lower.test_table import check
 from tests.machines._graphs import graphs, graphs_of_other_dtypes
@@ -132,9 +133,9 @@ def numbers(shape, dtype, special):
     return x
 
 
-@pytest.mark.parametrize("special", [False, True])
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(4, 6, 5), (3, 70, 9), (2, 3, 1, 300)])
+@each("special", [False, True])
+@each("dtype", FLOATS)
+@each("shape", [(4, 6, 5), (3, 70, 9), (2, 3, 1, 300)])
 def test_sums_over_any_axes_of_turned_arrays_are_rows_with_their_bits(shape, dtype, special):
     x = ag.Graph().input("x", shape, dtype)
     y, sums, rank = x * 1.0, [], len(shape)

@@ -14,9 +14,7 @@ def test_a_worker_goes_on_with_what_only_uses_a_value_up():
     y = more * 3.0
     joint = join([y, last], (), Mode())
     results = {joint.values[y]: 0, joint.values[last]: 1}
-
     tasks = connect(one_per_node(joint, {}), results)
-
     names = [joint.source(spec.region.nodes[0]).name for spec in tasks]
     sent = tasks[names.index("a")].sends
     assert [names[consumer] for _, consumer in sent] == ["more", "last"]

@@ -84,8 +84,7 @@ def test_sizes_of_a_run_are_no_obstacle_beside_the_axis_that_tells_slices_apart(
 
 
 def test_an_adjoint_that_others_need_stays():
-    g = ag.Graph()
-    x = g.input("x", (4,), "float64")
+    x = ag.Graph().input("x", (4,), "float64")
     parts = [x[:2], x[2:]]
     (dx,) = ag.gradients((parts[0] * parts[0]).sum() + (parts[1] * 3.0).sum(), [x])
     with ag.TapeMachine([dx, dx.inputs[0]]) as machine:

@@ -12,7 +12,8 @@ from actorgraph.devices import native
 from actorgraph.devices.loops import Routine, call, dot_loop, loop_of, product_loop
 from actorgraph.lower import splitting
 from actorgraph.lower.splitting import TableRow, beside, split, touched
-from tests._soak import drawn
+from tests._each import each
+from tests._soak import SOAK, drawn
 
 pytestmark = pytest.mark.skipif(
     native.expected() is not None, reason=f"no tables: {native.expected()}"
@@ -78,9 +79,9 @@ def test_parts_of_an_elementwise_row_have_its_bits(name, shape, parts, char):
         assert (spans[0][1], spans[-1][2]) == touched(row)[-1][1:]
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("shape", [(40, 64), (64, 129), (2, 1000)])
-@pytest.mark.parametrize("parts", [2, 3, 4])
+@each("axis", [0, 1])
+@each("shape", [(40, 64), (64, 129), (2, 1000)])
+@each("parts", [2, 3, 4])
 def test_parts_of_a_sum_leave_together_what_is_summed_up(axis, shape, parts):
     x = array(shape)
     result = array((shape[1 - axis],))
@@ -120,7 +121,7 @@ def test_parts_of_a_product_have_its_bits_on_any_numbers(char, transposed, parts
         strides = [one.strides[0] for one in (x, y, z)]
         strides += [step for one in (x, y, z) for step in one.strides[1:]]
         row = row_of(product_loop(char), [x, y, z], dims, tuple(strides))
-        for _ in range(3):
+        for _ in range(3 if SOAK else 1):
             x[...] = array(x.shape, char, seed + 7)
             made, whole, apart = bits_in_parts(row, [x, y, z], parts)
             assert whole == apart == np.matmul(x, y).tobytes()

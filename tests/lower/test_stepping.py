@@ -14,6 +14,7 @@ from actorgraph.lower.keys import CallKey, DirectKey, StepKey
 from actorgraph.lower.stepping import SteppingCode, stepping_code
 from actorgraph.lower.text import direct_code
 from benchmarks._work import irregular
+from tests._each import each
 
 
 def feeds():
@@ -70,9 +71,7 @@ def test_a_part_of_parts_that_is_stepped_through_returns_what_its_text_returns()
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(
-    "how", [keys.BOUND, keys.LONG, keys.AWAITED, keys.OVER, keys.OWN, keys.GIVES_RUN]
-)
+@each("how", [keys.BOUND, keys.LONG, keys.AWAITED, keys.OVER, keys.OWN, keys.GIVES_RUN])
 def test_what_is_more_than_a_call_of_a_kernel_is_not_stepped_through(how):
     assert stepping_code(DirectKey(1, (StepKey(0, (0,), how),), (1,), True)) is None
     assert stepping_code(DirectKey(1, (CallKey((0,), 1, False),), (1,), True)) is None

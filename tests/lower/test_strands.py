@@ -5,7 +5,7 @@ import os
 import random
 import threading
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from actorgraph.jit import groups as forming
 from actorgraph.lower import quick_rows, strands, table, table_rows
 from actorgraph.scratch import scratch_bytes
 from actorgraph.testing._examples import check_in_turn, expected, results
+from tests._each import each
 from tests._soak import SOAK, drawn
 from tests.machines._graphs import graphs
 
@@ -367,7 +368,7 @@ def with_jit(outputs, workers, wrt=None):
     )
 
 
-@drawn(8, 1000)
+@drawn(5, 1000)
 @given(graphs(max_ops=24), st.integers(2, 3), st.integers(0, 2**32))
 def test_drawn_graphs_with_jit_have_equal_bits_for_all_workers_and_orders(example, workers, seed):
     with compiled() as patch:
@@ -383,7 +384,7 @@ def test_drawn_graphs_with_jit_have_equal_bits_for_all_workers_and_orders(exampl
                 check_in_turn(machine, example, nodes, wanted)
 
 
-def layers(batch, count=5, side=32):
+def layers(batch, count=5 if SOAK else 3, side=32):
     """Return chains of products and of groups, some of several results, with feeds."""
     g = ag.Graph()
     x = g.input("x", (batch, side))
@@ -396,10 +397,11 @@ def layers(batch, count=5, side=32):
     return ops.square(ops.stack(ends)).mean(), {"x": draw((batch, side), "f")}
 
 
-@pytest.mark.parametrize("parted_us", [0.0, np.inf])
 @pytest.mark.parametrize(
-    ("workers", "batch"), [(2, 32), (3, 6), *([(3, 32), (2, 8)] if SOAK else [])]
-)
+    ("workers", "batch", "parted_us"),
+    [(2, 32, 0.0), (3, 6, np.inf),
+     *([(2, 32, np.inf), (3, 6, 0.0), *product((2, 3), (8, 32), (0.0, np.inf))] if SOAK else [])],
+)  # fmt: skip
 def test_groups_and_products_in_strands_have_the_bits_that_one_thread_gives(
     workers, batch, parted_us
 ):
@@ -520,7 +522,7 @@ def test_a_run_that_dies_ends_within_a_row_and_the_next_one_has_its_bits(helped,
         assert "died" in outcomes
 
 
-@pytest.mark.parametrize(
+@each(
     "settings",
     [
         {"fuse": "none"},
@@ -542,8 +544,7 @@ def test_who_asks_for_something_else_has_no_strands(settings):
 
 
 def test_steps_that_need_each_other_in_turn_have_no_strands():
-    g = ag.Graph()
-    h = g.input("x", (64, 64), "float32")
+    h = ag.Graph().input("x", (64, 64), "float32")
     for _ in range(20):
         h = ops.tanh(h)
     with ag.ActorMachine([h], native="wait", workers=2) as machine:

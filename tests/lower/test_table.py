@@ -146,8 +146,7 @@ def test_products_with_large_weights_are_rows_that_leave_the_lock_to_other_threa
 )
 def test_views_sums_and_products_are_rows_with_the_same_bits(form, dtype, monkeypatch):
     monkeypatch.setattr(table, "FEWEST_ROWS", 1)
-    g = ag.Graph()
-    x = g.input("x", (4, 4), dtype)
+    x = ag.Graph().input("x", (4, 4), dtype)
     values = np.random.default_rng(2).normal(size=(4, 4)).astype(dtype)
     assert "table" in check([form(ops.tanh(x)), ops.neg(x)], {"x": values})
 
@@ -188,8 +187,7 @@ def test_results_stay_as_they_are_through_later_runs():
 
 
 def overflowing():
-    g = ag.Graph()
-    x = g.input("x", (3,), "float64")
+    x = ag.Graph().input("x", (3,), "float64")
     y = ops.exp(ops.square(x) + x)
     return y, ops.tanh(y - 1.0) * 2.0
 
@@ -397,8 +395,7 @@ def test_compound_steps_of_larger_arrays_have_the_same_bits_forward_and_backward
 
 def test_a_sigmoid_far_below_zero_is_no_reason_to_decline(monkeypatch):
     monkeypatch.setattr(table, "FEWEST_ROWS", 1)
-    g = ag.Graph()
-    x = g.input("x", (3,), "float32")
+    x = ag.Graph().input("x", (3,), "float32")
     y = ops.sigmoid(x * 1.0) * 2.0 + 1.0
     monkeypatch.setattr(native, "is_ignored", lambda flags, _: pytest.fail(f"flags {flags}"))
     with ag.TapeMachine([y], native="wait") as machine:

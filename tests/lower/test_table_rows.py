@@ -7,6 +7,7 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
 from actorgraph.errors import NodeError
+from tests._each import each
 from tests.lower.test_layouts import FLOATS, numbers
 from tests.lower.test_table import check
 
@@ -126,8 +127,8 @@ def beside(part):
     return [chain(part(chain(x)))], {"x": numbers((6, 4), "float32", False)}
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(
+@each("dtype", FLOATS)
+@each(
     "part",
     [
         lambda y: y[[1, 3, 1, -1]],

@@ -4,12 +4,30 @@ import threading
 
 import pytest
 
+import actorgraph as ag
 from actorgraph.lower import fusion
+from tests.machines._faults import new_gate
+
+MACHINES = [
+    pytest.param(ag.LispMachine, {}, id="lisp"),
+    pytest.param(ag.TapeMachine, {}, id="tape"),
+    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="actor per node"),
+    pytest.param(ag.ActorMachine, {"workers": 2}, id="actor"),
+]
+machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request):
     return request.param
+
+
+@pytest.fixture
+def passing():
+    """Give the gate that runs have to pass, which is open in the end."""
+    found = new_gate()
+    yield found
+    found.open(1000)
 
 
 PASSING = ("actorgraph-collector", "actorgraph-blas", "actorgraph compiler")

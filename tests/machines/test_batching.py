@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphTypeError, NodeError, ShapeError
 from actorgraph.machines.batching import Batching
+from tests._each import each
 from tests._soak import drawn
 
 ops = ag.ops
@@ -60,9 +61,9 @@ def pipeline_of(outputs, wrt, count):
     )
 
 
-@pytest.mark.parametrize("kind", ["mean", "sum"])
-@pytest.mark.parametrize(("rows", "count"), [(1, 1), (8, 4), (7, 3), (11, 4), (5, 5)])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
+@each("kind", ["mean", "sum"])
+@each("rows, count", [(1, 1), (8, 4), (7, 3), (11, 4), (5, 5)])
+@each("dtype, tolerance", [("float64", 1e-12), ("float32", 1e-5)])
 def test_slices_together_are_the_whole_batch(kind, rows, count, dtype, tolerance):
     loss, nodes = model(kind, dtype)
     w, outputs = nodes["w"], [loss, nodes["y"], nodes["data"]]
@@ -96,8 +97,8 @@ def test_feeds_are_cut_along_the_dim_wherever_it_is_and_not_copied():
 # -- terms ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("build", "constant"),
+@each(
+    "build, constant",
     [
         (lambda data, decay: data + decay, 1.0),
         (lambda data, decay: decay + data, 1.0),
@@ -243,7 +244,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@each("what", REFUSED)
 def test_what_cannot_be_joined_is_refused_with_what_to_write_instead(what):
     build, text = REFUSED[what]
     g = ag.Graph()
@@ -289,8 +290,7 @@ def test_a_dim_that_no_input_has_is_refused():
 
 
 def test_an_input_that_has_the_dim_twice_cannot_be_cut():
-    g = ag.Graph()
-    x = g.input("x", shape=("n", "n"))
+    x = ag.Graph().input("x", shape=("n", "n"))
     with pytest.raises(ShapeError, match="'x' has the shape .'n', 'n'.; a batch is cut"):
         Batching([x.mean()], [], dim="n")
 

@@ -1,11 +1,11 @@
 """BLAS runs on one thread while any machine is open, whichever thread opens and closes it."""
 
-import subprocess
-import sys
 import textwrap
 from functools import cache
 
 import pytest
+
+from tests._child import printed_by
 
 SCRIPT = """
     import threading, warnings
@@ -49,14 +49,7 @@ def at_rest():
 
 def printed(body):
     script = textwrap.dedent(SCRIPT) + textwrap.dedent(body) + "\nprint(*seen)\n"
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning:actorgraph", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return printed_by(script, "-W", "error::RuntimeWarning:actorgraph")
 
 
 @pytest.mark.parametrize("first", ["in_turn()", "elsewhere(in_turn)"])

@@ -9,6 +9,7 @@ import actorgraph as ag
 from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.regions import connect
 from actorgraph.machines.feeds import mode_of
+from tests._each import each
 from tests._soak import SOAK
 from tests.machines._lanes import run_in_lanes
 
@@ -29,9 +30,9 @@ def in_turns(*names, runs=2):
     return [(name, "F", run) for name in names for run in range(runs)]
 
 
-@pytest.mark.parametrize("fuse", FUSE)
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("capacity", [None, 1, {"a": 1}, {("a", "b"): 1, "x": 2}])
+@each("fuse", FUSE)
+@each("backward", [False, True])
+@each("capacity", [None, 1, {"a": 1}, {("a", "b"): 1, "x": 2}])
 def test_capacities_alone_never_block(fuse, backward, capacity):
     loss = fork().sum()
     with ag.ActorMachine(loss, wrt=[loss.graph["x"]], fuse=fuse, capacity=capacity) as machine:
@@ -108,8 +109,8 @@ def test_credits_and_runs_in_flight_block_too():
     assert "a credit of 'a' ahead of 'd' (of 2)" in str(report)
 
 
-@pytest.mark.parametrize(
-    ("lanes", "match"),
+@each(
+    "lanes, match",
     [
         ([[("z", "F", 0)]], "no task computes forward of 'z' in this mode"),
         ([[("a", "B", 0)]], "no task computes backward of 'a' in this mode"),
@@ -132,8 +133,8 @@ def test_credits_that_are_no_dict_are_refused():
         ag.ActorMachine(fork(), fuse="none").check(credits=("a", "d"))
 
 
-@pytest.mark.parametrize(
-    ("capacity", "error", "match"),
+@each(
+    "capacity, error, match",
     [
         ({"z": 1}, ag.GraphError, "'z', which is no node of the graph"),
         (

@@ -6,17 +6,20 @@ import anyio
 import pytest
 
 import actorgraph as ag
-from actorgraph.machines.base import Machine
-from tests.machines.test_overlapping_calls import LOOP, THREAD, feeds, machines
+from tests._each import each
+from tests.machines.test_overlapping_calls import (
+    LOOP,
+    THREAD,
+    anyio_backend,
+    feeds,
+    machines,
+    size,
+)  # fmt: skip
+
+__all__ = ["anyio_backend", "size"]
 
 
-@pytest.fixture(autouse=True, params=["small", "large"])
-def size(request, monkeypatch):
-    """Have runs go where they may, or all of them through actors."""
-    if request.param == "large":
-        monkeypatch.setattr(Machine, "_small", lambda machine, run, sequential_us=0.0: False)
-
-
+pytestmark = pytest.mark.usefixtures("size")
 REQUEST = ContextVar("REQUEST", default="nobody")
 _seen = []
 
@@ -65,7 +68,7 @@ async def test_ops_see_the_context_of_their_runs_caller(machine_type, options, w
 
 
 @machines
-@pytest.mark.parametrize("way", LOOKS)
+@each("way", LOOKS)
 def test_ops_see_the_context_of_a_plain_thread(machine_type, options, way):
     x = ag.Graph().input("x", (2,), "float64")
     y = LOOKS[way](ag.ops.tanh(LOOKS[way](x)))

@@ -12,8 +12,7 @@ from actorgraph.machines.tuner import CUT_AFTER, ROWS_AFTER, ROWS_TRIED, TRIAL_A
 
 
 def branches(count=4, size=200):
-    g = ag.Graph()
-    x = g.input("x", (size, size), "float64")
+    x = ag.Graph().input("x", (size, size), "float64")
     return [np.tanh((x * (i + 1.0)).named(f"scaled_{i}")).named(f"end_{i}") for i in range(count)]
 
 
@@ -103,8 +102,7 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
 
 @pytest.mark.parametrize("fuse", ["none", "auto", "all"])
 def test_a_graph_of_leaves_alone_runs_on_though_nothing_is_predicted(fuse):
-    graph = ag.Graph()
-    x = graph.input("x", (2,))
+    x = ag.Graph().input("x", (2,))
     with ag.ActorMachine([x], fuse=fuse) as machine:
         for _ in range(CUT_AFTER + 1):
             run = machine.run_sync({"x": np.ones(2, "float32")})
@@ -223,8 +221,7 @@ def test_runs_that_met_others_decide_nothing():
 
 
 def test_a_small_run_that_takes_long_leaves_the_calling_thread():
-    g = ag.Graph()
-    x = g.input("x", (4,), "float64")
+    x = ag.Graph().input("x", (4,), "float64")
     y = np.tanh(x)
     with ag.ActorMachine([y], workers=2) as machine:
         machine.run_sync({"x": np.ones(4)})

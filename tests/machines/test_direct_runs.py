@@ -175,8 +175,7 @@ def test_a_run_that_was_made_before_the_end_is_not_computed_after_it():
 # NumPy 2.5 still lets an owner do so.
 @pytest.mark.filterwarnings("ignore:Setting the (shape|dtype):DeprecationWarning")
 def test_a_result_that_its_owner_has_changed_in_form_spoils_no_later_run():
-    g = ag.Graph()
-    x = g.input("x", (100, 100), "float64")
+    x = ag.Graph().input("x", (100, 100), "float64")
     y = np.tanh(x * 2.0)
     feeds = {"x": np.ones((100, 100))}
     with ag.ActorMachine([y, y.sum()], fuse="all", workers=1, statistics=True) as machine:
@@ -214,17 +213,6 @@ def test_run_sync_of_an_asynchronous_graph_counts_each_run_once():
     with ag.ActorMachine([twice(x)]) as machine:
         numbers = [machine.run_sync({"x": np.ones(2, "float32")}).number for _ in range(3)]
     assert numbers == [0, 1, 2]
-
-
-class Counting(ag.solvers.AbstractSolver):
-    updates = 0
-
-    def init(self, value):
-        return None
-
-    def update(self, state, grad, current, out):
-        self.updates += 1
-        np.subtract(current, grad, out=out)
 
 
 def test_a_parameter_that_is_set_while_gradients_are_computed_leaves_the_solver_as_it_was():

@@ -9,14 +9,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.tiles import compute_parts
+from tests.machines.conftest import machines
 
-MACHINES = [
-    pytest.param(ag.LispMachine, {}, id="lisp"),
-    pytest.param(ag.TapeMachine, {}, id="tape"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="actor per node"),
-    pytest.param(ag.ActorMachine, {"workers": 2}, id="actor"),
-]
-machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
 WAYS = [
     pytest.param(lambda machine, feeds: machine.run_sync(feeds), id="run_sync"),
     pytest.param(lambda machine, feeds: machine.start(feeds).result(timeout_s=20), id="start"),
@@ -45,8 +39,7 @@ def test_errors_are_raised_where_the_caller_says_so(machine_type, options, way):
 @machines
 @ways
 def test_small_products_raise_or_warn_of_overflow_as_the_caller_says(machine_type, options, way):
-    graph = ag.Graph()
-    x = graph.input("x", (2, 2), "float64")
+    x = ag.Graph().input("x", (2, 2), "float64")
     y = x @ x
     huge = {"x": np.full((2, 2), 1e200)}
     with machine_type([y], **options) as machine:

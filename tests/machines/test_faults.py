@@ -8,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.testing._examples import results
+from tests._each import each
 from tests.machines._faults import PLACES, TRAP, feeds, gate, new_gate, traced_model, trap
 
 MACHINES = [
@@ -81,8 +82,8 @@ UNUSUAL = [
 
 
 @machines
-@pytest.mark.parametrize("where", ["forward", "backward"])
-@pytest.mark.parametrize("raised", UNUSUAL, ids=lambda raised: raised.__name__)
+@each("where", ["forward", "backward"])
+@each("raised", UNUSUAL)
 def test_whatever_an_op_raises_is_a_node_error(machine_type, options, where, raised):
     _, outputs = traced_model(4)
     with machine_type(outputs, **options) as machine:
@@ -108,8 +109,7 @@ def test_an_interrupt_raised_in_a_worker_is_a_node_error(machine_type, options):
 
 
 def test_later_failures_are_notes_of_the_first(every_turn_is_worth_a_worker):
-    graph = ag.Graph()
-    x = graph.input("x", (2,), "float64")
+    x = ag.Graph().input("x", (2,), "float64")
     branches = [trap(gate(x * factor)) for factor in (1.0, 2.0, 3.0)]
     passing = new_gate()
     with ag.ActorMachine(branches, workers=3) as machine:
@@ -184,12 +184,6 @@ ignores_ct = ag.ops.define(
     forward=lambda xp, x: x * x,
     vjp=(lambda ct, y, x: x * 2,),
 )
-constant_ct = ag.ops.define(
-    "machines_constant_ct",
-    scheme="f[n] -> f[n]",
-    forward=lambda xp, x: x + 1,
-    vjp=(lambda ct, y, x: ct.graph.constant(np.ones(2))),
-)
 returns_y = ag.ops.define(
     "machines_returns_y",
     scheme="f[*s] -> f[*s]",
@@ -201,8 +195,7 @@ returns_y = ag.ops.define(
 
 @machines
 def test_rules_may_ignore_the_cotangent(machine_type, options):
-    graph = ag.Graph()
-    x = graph.input("x", (2,), "float64")
+    x = ag.Graph().input("x", (2,), "float64")
     deeper = ag.ops.tanh(ignores_ct(ag.ops.exp(x)))
     with machine_type([deeper, ignores_ct(x)], wrt=[x], **options) as machine:
         value = np.array([0.5, 2.0])
@@ -215,8 +208,7 @@ def test_rules_may_ignore_the_cotangent(machine_type, options):
 
 @machines
 def test_a_gradient_may_be_the_forward_value_itself(machine_type, options):
-    graph = ag.Graph()
-    x = graph.input("x", (2,), "float64")
+    x = ag.Graph().input("x", (2,), "float64")
     y = returns_y(x)
     with machine_type([x, y], wrt=[x], **options) as machine:
         run = machine.run_sync({"x": np.zeros(2)}, backward={y: np.ones(2)})

@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.machines.plan import Plan
+from tests._each import each
 
 GOOD = np.ones((4, 3), "float32")
 PLANNED = []
@@ -27,8 +28,8 @@ def machine():
     return ag.ActorMachine([x + 2 * y])
 
 
-@pytest.mark.parametrize(
-    ("bad", "problem"),
+@each(
+    "bad, problem",
     [
         ({"x": GOOD}, "missing feed 'y'"),
         ({"x": GOOD, "z": GOOD}, "unknown feed 'z'"),

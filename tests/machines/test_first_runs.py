@@ -1,8 +1,5 @@
 """First runs: what only many runs get back is neither imported nor made in them."""
 
-import subprocess
-import sys
-import textwrap
 import threading
 
 import numpy as np
@@ -16,6 +13,7 @@ from actorgraph.lower.program import CALLS_TILL_ROWS, Subprogram
 from actorgraph.lower.regions import by_region
 from actorgraph.machines import network
 from actorgraph.machines.plan import Plan
+from tests._child import printed_by
 
 tabled = pytest.mark.skipif(native.expected() is not None, reason=f"no tables: {native.expected()}")
 
@@ -39,20 +37,16 @@ GRAPHS = {
 
 def imported(graph, kind):
     """Return the modules that are imported after a graph has run in a fresh process."""
-    code = textwrap.dedent(
-        """
-        import sys
-        import numpy as np
-        import actorgraph as ag
-        g = ag.Graph()
-        GRAPH
-        with ag.KIND([y]) as machine:
-            machine.run_sync({"x": np.ones(x.shape)}, backward=True)
-        print(*sys.modules)
-        """
-    )
-    command = [sys.executable, "-c", code.replace("GRAPH", graph).replace("KIND", kind)]
-    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    code = f"""import sys
+import numpy as np
+import actorgraph as ag
+g = ag.Graph()
+{graph}
+with ag.{kind}([y]) as machine:
+    machine.run_sync({{"x": np.ones(x.shape)}}, backward=True)
+print(*sys.modules)
+"""
+    return set(printed_by(code))
 
 
 @pytest.mark.parametrize("kind", ["TapeMachine", "ActorMachine"])

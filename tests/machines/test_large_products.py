@@ -140,8 +140,7 @@ def test_a_tile_that_fails_in_a_helper_fails_the_run_with_its_node(machine_type,
 
 
 def test_errstate_of_the_caller_holds_in_helpers():
-    graph = ag.Graph()
-    x = graph.input("x", (512, 512), "float32")
+    x = ag.Graph().input("x", (512, 512), "float32")
     huge = {"x": np.full((512, 512), 3e38, "f")}
     with ag.TapeMachine([x @ (x + 1.0)], workers=2) as machine:
         with (

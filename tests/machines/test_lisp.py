@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 
 MACHINES = [ag.LispMachine, ag.TapeMachine, ag.ActorMachine]
 machines = pytest.mark.parametrize("machine_type", MACHINES)
@@ -20,8 +21,8 @@ def model():
 
 
 @machines
-@pytest.mark.parametrize(
-    ("value", "watch", "found"),
+@each(
+    "value, watch, found",
     [(-1.0, ("nan",), "NaN"), (0.0, ("inf",), "Inf"), (0.0, ("nan", "inf"), "Inf")],
 )
 def test_the_first_bad_node_is_named(machine_type, value, watch, found):
@@ -45,8 +46,7 @@ def test_what_is_not_watched_passes(machine_type):
 
 @machines
 def test_a_bad_gradient_is_named_after_the_forward_node(machine_type):
-    graph = ag.Graph()
-    x = graph.parameter("x", np.zeros(2))
+    x = ag.Graph().parameter("x", np.zeros(2))
     root = ag.ops.sqrt(x).named("root")
     with machine_type([root.sum()], watch=("nan", "inf")) as machine, np.errstate(all="ignore"):
         machine.run_sync()

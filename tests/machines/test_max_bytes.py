@@ -12,7 +12,9 @@ from actorgraph.machines.admission import Admission
 from actorgraph.machines.claim import Claim, bytes_of
 from actorgraph.memory.arenas import Arenas
 from actorgraph.testing._examples import results
-from tests.machines._faults import gate, new_gate
+from tests._each import each
+from tests._soak import SOAK
+from tests.machines._faults import gate
 
 SIDE = 256
 BLOCK = SIDE * SIDE * 8
@@ -66,8 +68,9 @@ def peak_of(machine, items, **options):
 
 
 @machines
-@pytest.mark.parametrize("blocks", [24, 80])
-@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(
+    ("blocks", "backward"), [(24, True), (80, False), *([(24, False), (80, True)] if SOAK else [])]
+)
 def test_a_deep_stream_stays_below_max_bytes(machine_type, options, backward, blocks):
     loss = wide()
     wrt = [loss.graph["x"]] if backward else []
@@ -83,7 +86,7 @@ def test_a_deep_stream_stays_below_max_bytes(machine_type, options, backward, bl
 
 
 @machines
-@pytest.mark.parametrize("backward", [False, True])
+@each("backward", [False, True])
 def test_a_run_never_holds_more_than_it_claims(machine_type, options, backward):
     loss, feed = wide(), next(feeds(1))
     with machine_type(loss, wrt=[loss.graph["x"]], max_bytes=100 * BLOCK, **options) as machine:
@@ -109,13 +112,6 @@ def test_runs_wait_for_bytes_in_order_and_all_end(passing):
         passing.open(6)
         for i, run in enumerate(runs):
             assert run.result()[y].value[0, 0] == (np.tanh(float(i)) + 1) * 2
-
-
-@pytest.fixture
-def passing():
-    found = new_gate()
-    yield found
-    found.open(1000)
 
 
 def test_what_fits_only_in_sequential_order_runs_so_with_the_same_bits():
@@ -165,8 +161,7 @@ def test_memory_kept_for_other_sizes_makes_room():
 
 
 def test_steps_and_small_runs_are_admitted_too():
-    g = ag.Graph()
-    w = g.parameter("w", np.ones((SIDE, SIDE)))
+    w = ag.Graph().parameter("w", np.ones((SIDE, SIDE)))
     loss = np.tanh(w).sum()
     with ag.TapeMachine(loss, max_bytes=20 * BLOCK) as machine:
         limited = machine.compile_step(ag.solvers.SGD(lr=0.5))
@@ -215,7 +210,7 @@ def test_what_runs_in_flight_hold_on_each_device_adds_up():
     assert admission.claimed(Arenas()) == {"cpu": 20, "a": 12, "b": 3}
 
 
-@pytest.mark.parametrize("max_bytes", [0, -1, 1.5, True, "1GB"])
+@each("max_bytes", [0, -1, 1.5, True, "1GB"])
 def test_max_bytes_is_a_positive_int(max_bytes):
     with pytest.raises(ValueError, match="max_bytes must be an int of at least 1"):
         ag.TapeMachine(wide(), max_bytes=max_bytes)

@@ -9,6 +9,7 @@ import actorgraph as ag
 from actorgraph.memory.buffers import regular, usage, writable
 from actorgraph.memory.packing import assign
 from actorgraph.testing._examples import results
+from tests._each import each
 from tests._soak import drawn
 from tests.machines._graphs import graphs
 
@@ -58,8 +59,7 @@ def test_a_feed_of_another_layout_gives_the_bits_of_the_sequential_machine(kind,
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_products_of_complex_numbers_have_the_same_bits_also_where_there_is_one(kind, dtype):
-    g = ag.Graph()
-    x = g.input("x", ("n",), dtype)
+    x = ag.Graph().input("x", ("n",), dtype)
     y = x * (0.6 + 0.8j)
     for _ in range(3):
         y = ag.ops.square(y * y) * x  # NumPy rounds the product of one element by where it writes
@@ -93,8 +93,7 @@ def test_what_an_op_of_the_user_keeps_is_never_written_over(kind):
     op = ag.ops.define(
         name=f"keep_operand_of_{kind.__name__}", scheme="a[*s] -> a[*s]", forward=forward
     )
-    g = ag.Graph()
-    x = g.input("x", (50, 50), "float64")
+    x = ag.Graph().input("x", (50, 50), "float64")
     y = np.tanh(op(np.tanh(x * 2.0)) * 3.0).sum()
     with kind([y]) as machine:
         for seed in range(3):
@@ -105,8 +104,7 @@ def test_what_an_op_of_the_user_keeps_is_never_written_over(kind):
 
 
 def test_results_that_are_views_of_one_another_are_the_callers_own():
-    g = ag.Graph()
-    x = g.input("x", (40, 40), "float64")
+    x = ag.Graph().input("x", (40, 40), "float64")
     y = np.tanh(x * 2.0)
     outputs = [y.transpose(), y.reshape(1600), (y + 1.0)[3:]]
     with ag.TapeMachine(outputs) as machine:
@@ -128,16 +126,14 @@ def test_steps_share_memory_and_write_in_place():
 
 
 def test_nothing_is_planned_behind_dims_that_only_a_run_knows():
-    g = ag.Graph()
-    x = g.input("x", (None, 4), "float64")
+    x = ag.Graph().input("x", (None, 4), "float64")
     order = [np.tanh(x)]
     order += [np.tanh(order[0])]
     assert writable(order, order[1:], regular(order)) == frozenset()
 
 
 def test_memory_that_a_view_shows_lives_as_long_as_the_view():
-    g = ag.Graph()
-    x = g.input("x", (4, 4), "float64")
+    x = ag.Graph().input("x", (4, 4), "float64")
     a = x * 2.0
     view = a.transpose()
     b = np.tanh(x)
@@ -161,8 +157,7 @@ def test_two_threads_that_run_one_machine_do_not_share_memory():
 
 
 def test_tasks_share_memory_as_turns_that_run_at_once_do():
-    g = ag.Graph()
-    x = g.input("x", (200, 200), "float64")
+    x = ag.Graph().input("x", (200, 200), "float64")
     total = 0.0
     for i in range(8):
         y = x * (i + 1.0)
@@ -188,8 +183,7 @@ def test_a_run_that_fails_gives_its_memory_back(kind):
 
     name = f"no_negative_of_{kind.__name__}"
     op = ag.ops.define(name=name, scheme="a[*s] -> a[*s]", forward=forward)
-    g = ag.Graph()
-    x = g.input("x", (200, 200), "float64")
+    x = ag.Graph().input("x", (200, 200), "float64")
     y = np.tanh(op(np.tanh(x * 2.0)) * 3.0 * 2.0).sum()
     good = np.ones((200, 200))
     with kind([y], fuse="all") as machine:
@@ -291,8 +285,7 @@ def test_a_gradient_that_is_a_view_is_handed_out_as_it_is(kind):
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_results_that_show_one_array_are_copied(order):
-    g = ag.Graph()
-    x = g.input("x", (200, 200), "float64")
+    x = ag.Graph().input("x", (200, 200), "float64")
     y = np.tanh(x)
     outputs = [(y, y.transpose(), y.reshape(40_000))[place] for place in order]
     with ag.TapeMachine(outputs) as machine:
@@ -303,14 +296,13 @@ def test_results_that_show_one_array_are_copied(order):
 
 
 @pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("attribute", "value"),
+@each("kind", KINDS)
+@each(
+    "attribute, value",
     [("strides", (8, 1600)), ("shape", (400, 100)), ("dtype", "int64"), ("dtype", ">f8")],
 )
 def test_a_result_that_its_owner_has_laid_out_anew_changes_no_later_run(kind, attribute, value):
-    g = ag.Graph()
-    x = g.input("x", (200, 200), "float64")
+    x = ag.Graph().input("x", (200, 200), "float64")
     y = np.tanh(x)
     fed = [{"x": np.random.default_rng(seed).normal(size=(200, 200))} for seed in range(6)]
     with kind([y, y.sum(axis=0)]) as machine, ag.LispMachine([y, y.sum(axis=0)]) as lisp:

@@ -47,8 +47,7 @@ def test_runs_of_a_sequence_go_to_the_replica_that_fewest_of_them_use():
 
 @pytest.fixture
 def machine():
-    g = ag.Graph()
-    y = g.input("x", (4, 4))
+    y = ag.Graph().input("x", (4, 4))
     for _ in range(300):
         y = ag.ops.tanh(y)
     with ag.ActorMachine([y], workers=2, native=True) as made:

@@ -4,17 +4,11 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests.machines.conftest import machines
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
 
-MACHINES = [
-    pytest.param(ag.LispMachine, {}, id="lisp"),
-    pytest.param(ag.TapeMachine, {}, id="tape"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="actor per node"),
-    pytest.param(ag.ActorMachine, {"workers": 2}, id="actor"),
-]
-machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
 rng = np.random.default_rng(7)
 
 
@@ -64,12 +58,10 @@ def test_values_gradients_and_tangents_of_models_agree(machine_type, options, na
     arrays = [rng.normal(size=shape) for shape in shapes]
     x, t = rng.normal(size=(5, 4)), rng.integers(0, 3, 5)
     direction = rng.normal(size=(5, 4))
-
     graph = ag.Graph(name)
     params = [graph.parameter(f"p{i}", array) for i, array in enumerate(arrays)]
     xs, ts = graph.input("x", (5, 4), "float64"), graph.input("t", (5,), "int64")
     loss = model(xs, ts, params, ag)
-
     tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
     tx = torch.tensor(x, requires_grad=True)
     wanted = model(tx, torch.tensor(t), tensors, torch)

@@ -18,7 +18,6 @@ from actorgraph.testing._examples import results
 from tests import _allocator
 from tests._soak import SOAK
 
-TIMES = 20 if SOAK else 1
 WIDTH = 90
 """A square of it has more than `RECYCLED_BYTES`."""
 

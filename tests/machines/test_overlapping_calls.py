@@ -71,12 +71,28 @@ class Service:
 service = Service()
 
 
-@pytest.fixture(autouse=True, params=["small", "large"])
-def fresh(request, monkeypatch):
-    """A new service; and runs that stay on the loop where they may, or pass through actors."""
+@pytest.fixture(autouse=True)
+def fresh(size):
+    """A new service."""
     service.__init__()
+
+
+@pytest.fixture(params=["small", "large"])
+def size(request, monkeypatch):
+    """Runs that stay on the loop where they may, or pass through actors."""
     if request.param == "large":
         monkeypatch.setattr(Machine, "_small", lambda machine, run, sequential_us=0.0: False)
+    return request.param
+
+
+@pytest.fixture
+def anyio_backend(request, size):
+    """Have kinds of ops, machines and sizes of runs take turns on both loops."""
+    given = request.node.callspec.params
+    machine = [given.get(name) for name in ("machine_type", "options")]
+    odd = [MACHINES.index(one) for one in MACHINES if [*one.values] == machine]
+    odd += [given.get("kind") == THREAD, given.get("way") in ("cheap", THREAD), size == "large"]
+    return ("asyncio", "trio")[sum(odd) % 2]
 
 
 async def ask(xp, x):
@@ -455,8 +471,7 @@ def test_explain_says_where_calls_wait():
 @kinds
 @machines
 def test_a_compiled_step_waits_for_ops_too(machine_type, options, kind):
-    graph = ag.Graph()
-    w = graph.parameter("w", np.ones(2))
+    w = ag.Graph().parameter("w", np.ones(2))
     loss = OPS[kind](w * 3.0).sum()
     with machine_type([loss], **options) as machine:
         step = machine.compile_step(ag.solvers.SGD(lr=0.5))

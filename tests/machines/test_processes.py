@@ -1,8 +1,6 @@
 """Machines among processes, threads, signals and the garbage collector."""
 
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 
@@ -10,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.testing._examples import results
+from tests._child import printed_by
 from tests._soak import SOAK
 from tests.machines._faults import feeds, traced_model
 
@@ -27,20 +26,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
 
-def run_script(body, timeout=50):
+def run_script(body):
     """Run a program in a new interpreter that has to end by itself; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", HEAD + textwrap.dedent(body)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        cwd=os.getcwd(),
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-    )
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr, done.stderr
-    return done.stdout.split()
+    return printed_by(HEAD + textwrap.dedent(body), "-W", "error")
 
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -509,5 +497,4 @@ print(*{"hashlib", "numpy.ma", "actorgraph.solvers"} & (set(sys.modules) - modul
 
 
 def test_the_first_run_of_a_small_graph_imports_nothing_that_it_does_not_need():
-    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert printed_by(SMALL) == []

@@ -16,7 +16,7 @@ import actorgraph as ag
 import actorgraph.scheduler
 from actorgraph.testing._examples import results
 from tests._soak import SOAK
-from tests.machines._faults import TRAP, feeds, gate, new_gate, traced_model, trap
+from tests.machines._faults import TRAP, feeds, gate, traced_model, trap
 
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
@@ -41,13 +41,6 @@ def gated():
 
 def wanted(value):
     return (np.tanh(value) + 1) * 2
-
-
-@pytest.fixture
-def passing():
-    found = new_gate()
-    yield found
-    found.open(1000)
 
 
 def test_a_run_without_time_ends_though_others_fill_the_machine(passing):

@@ -9,6 +9,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, NodeError, ShapeError
+from tests._each import each
 
 KINDS = [ag.TapeMachine, ag.ActorMachine, ag.LispMachine]
 SOLVERS = {
@@ -62,9 +63,9 @@ def trained_by_hand(solver, count, size):
     return losses, [node.value.copy() for node in parameters]
 
 
-@pytest.mark.parametrize("size", [4, 600])
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("kind", KINDS)
+@each("size", [4, 600])
+@each("solver", SOLVERS)
+@each("kind", KINDS)
 def test_a_step_has_the_bits_of_a_run_and_a_solver_step(kind, solver, size):
     losses, values = trained_by_hand(SOLVERS[solver](), 5, size)
     _, loss, parameters = mlp()
@@ -105,8 +106,8 @@ def test_steps_and_solver_steps_share_the_state_of_the_solver():
     assert got == losses
 
 
-@pytest.mark.parametrize("options", [{}, {"fuse": "none"}])
-@pytest.mark.parametrize("kind", KINDS)
+@each("options", [{}, {"fuse": "none"}])
+@each("kind", KINDS)
 def test_what_a_step_has_used_up_is_told_with_where_to_read_it(kind, options):
     _, loss, (w, b, _) = mlp()
     with kind({"loss": loss, "w": w}, wrt=[w, b], **options) as machine:
@@ -160,8 +161,8 @@ class FailsWhereTold(ag.solvers.AbstractSolver):
         return after
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("kind", KINDS)
+@each("name", SOLVERS)
+@each("kind", KINDS)
 def test_a_solver_that_fails_keeps_the_state_that_it_had(kind, name):
     losses, _ = trained_by_hand(SOLVERS[name](), 5, 12)
     _, loss, parameters = mlp()
@@ -353,8 +354,8 @@ def test_a_step_is_seen_where_modes_are():
         assert machine.busiest(1)[0][3] == 3
 
 
-@pytest.mark.parametrize("size", [4, 600])
-@pytest.mark.parametrize("kind", KINDS)
+@each("size", [4, 600])
+@each("kind", KINDS)
 def test_a_check_sees_the_outputs_before_the_update_and_stops_it(kind, size):
     _, loss, parameters = mlp()
     seen = []

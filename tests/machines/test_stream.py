@@ -20,8 +20,7 @@ every_machine = pytest.mark.parametrize("machine_type", MACHINES)
 
 
 def squared():
-    g = ag.Graph()
-    x = g.input("x", shape=(), dtype="float64")
+    x = ag.Graph().input("x", shape=(), dtype="float64")
     return (x * x).named("y")
 
 
@@ -127,8 +126,7 @@ async def test_a_failing_source_ends_an_asynchronous_stream_after_its_items(sour
 
 
 def test_a_failing_run_raises_in_its_turn_and_ends_the_stream():
-    g = ag.Graph()
-    x = g.input("x", shape=(), dtype="float64")
+    x = ag.Graph().input("x", shape=(), dtype="float64")
 
     def refuse(xp, value):
         if value == 5:
@@ -202,8 +200,7 @@ async def test_cancelling_the_consumer_cancels_the_runs():
     async def never(xp, value):
         await anyio.sleep_forever()
 
-    g = ag.Graph()
-    x = g.input("x", shape=(), dtype="float64")
+    x = ag.Graph().input("x", shape=(), dtype="float64")
     y = ag.ops.define(f"stream_never_{next(NUMBERS)}", scheme="f[] -> f[]", forward=never)(x)
     async with ag.ActorMachine(y) as machine, anyio.create_task_group() as group:
 

@@ -11,6 +11,7 @@ from actorgraph.lower.joint import Mode, join
 from actorgraph.lower.regions import accumulating, connect
 from actorgraph.machines.claim import claim_of
 from actorgraph.testing._examples import results
+from tests._each import each
 
 WIDTH, TERMS = 128, 12
 
@@ -69,9 +70,9 @@ def test_a_partial_sum_of_terms_whose_layout_only_the_run_knows_is_a_new_array()
     assert not accumulating(specs)
 
 
-@pytest.mark.parametrize("fuse", ["none", "auto", "all"])
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("weight", [np.transpose, np.positive], ids=["transposed", "as it is"])
+@each("fuse", ["none", "auto", "all"])
+@each("workers", [1, 3])
+@each("weight", [np.transpose, np.positive])
 def test_runs_that_overlap_have_the_bits_of_the_sequential_machine(fuse, workers, weight):
     g, loss = recurrent(weight=weight)
     nodes, seeds = [loss, *g.parameters], range(6)

@@ -7,22 +7,9 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests.machines._faults import gate, new_gate, nobody_reads
-
-MACHINES = [
-    pytest.param(ag.LispMachine, {}, id="lisp"),
-    pytest.param(ag.TapeMachine, {}, id="tape"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="actor per node"),
-    pytest.param(ag.ActorMachine, {"workers": 2}, id="actor"),
-]
-machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
-
-
-@pytest.fixture
-def passing():
-    found = new_gate()
-    yield found
-    found.open(1000)
+from tests._each import each
+from tests.machines._faults import gate, nobody_reads
+from tests.machines.conftest import machines
 
 
 def gated_product():
@@ -88,10 +75,9 @@ def test_nobody_reads_a_parameter_after_the_last_run_has_ended(machine_type, opt
 
 
 @machines
-@pytest.mark.parametrize("change", ["value", "in place", "solver", "step"])
+@each("change", ["value", "in place", "solver", "step"])
 def test_what_a_run_has_read_stays_as_long_as_somebody_has_it(machine_type, options, change):
-    graph = ag.Graph()
-    w = graph.parameter("W", np.full((2, 3), 3.0))
+    w = ag.Graph().parameter("W", np.full((2, 3), 3.0))
     with machine_type([(w * w).sum()], **options) as machine:
         solver = ag.solvers.SGD(lr=0.1)
         step = machine.compile_step(ag.solvers.SGD(lr=0.1))
@@ -118,8 +104,7 @@ def test_what_a_run_has_read_stays_as_long_as_somebody_has_it(machine_type, opti
 def test_what_is_handed_out_to_be_written_is_the_parameter_until_a_run_or_step_comes(
     machine_type, options
 ):
-    graph = ag.Graph()
-    w = graph.parameter("W", np.ones(3))
+    w = ag.Graph().parameter("W", np.ones(3))
     with machine_type([w.sum()], **options) as machine:
         array = w.value
         assert w.value is array
@@ -136,8 +121,7 @@ def test_what_is_handed_out_to_be_written_is_the_parameter_until_a_run_or_step_c
 
 @machines
 def test_arrays_of_a_parameter_take_turns(machine_type, options):
-    graph = ag.Graph()
-    w = graph.parameter("W", np.ones(3))
+    w = ag.Graph().parameter("W", np.ones(3))
     loss = (w * w).sum()
     with machine_type([loss], **options) as machine:
         solver, places = ag.solvers.SGD(lr=0.1), set()
@@ -253,7 +237,7 @@ def arrays_of(run):
 
 
 @machines
-@pytest.mark.parametrize("mode", ["forward", "backward", "tangents"])
+@each("mode", ["forward", "backward", "tangents"])
 def test_results_share_memory_with_nothing(machine_type, options, mode):
     graph, outputs = sharing_graph()
     feed, seed = np.random.default_rng(0).normal(size=(2, 2, 3))
@@ -317,8 +301,7 @@ def test_gradients_that_pass_through_addition_are_separate(machine_type, options
 
 @machines
 def test_seeds_are_read_and_never_written(machine_type, options):
-    graph = ag.Graph()
-    w = graph.parameter("W", np.ones(3))
+    w = ag.Graph().parameter("W", np.ones(3))
     y = w * 2.0
     with machine_type([y, y + 1.0], **options) as machine:
         seeds = {y: np.ones(3), machine.outputs[(y + 1.0).name]: np.ones(3)}
@@ -330,8 +313,7 @@ def test_seeds_are_read_and_never_written(machine_type, options):
 
 @machines
 def test_gradients_do_not_accumulate_over_runs(machine_type, options):
-    graph = ag.Graph()
-    w = graph.parameter("W", np.ones(3))
+    w = ag.Graph().parameter("W", np.ones(3))
     with machine_type([(w * w).sum()], **options) as machine:
         for _ in range(3):
             np.testing.assert_array_equal(machine.run_sync(backward=True)[w].grad, 2)

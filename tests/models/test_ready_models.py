@@ -166,8 +166,7 @@ def test_outputs_and_gradients_are_those_of_pytorch_with_its_weights(case, train
     y = module(x)
     seed = torch.randn(y.shape).double()
     (y * seed).sum().backward()
-    g = ag.Graph()
-    node = g.input("x", tuple(x.shape), x.numpy().dtype)
+    node = ag.Graph().input("x", tuple(x.shape), x.numpy().dtype)
     result = net(node)
     with ag.TapeMachine([(result * seed.numpy()).sum(), result]) as machine:
         run = machine.run_sync({"x": x.numpy()}, backward=True)

@@ -8,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.nn import init
+from tests._each import each
 
 SHAPES = [(200, 300), (64, 16, 3, 3), (128, 8, 5), (32, 8, 2, 3, 4)]
 SCALED = {
@@ -33,8 +34,8 @@ def kolmogorov_distance(values, distribution):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", SCALED)
+@each("shape", SHAPES)
+@each("name", SCALED)
 def test_deviation_and_bound_are_those_of_pytorch(name, shape):
     torch = pytest.importorskip("torch")
     ours, oracle, theirs = SCALED[name]
@@ -78,7 +79,7 @@ def test_known_defect_gorgonia_he_is_not_what_its_documentation_says():
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (6, 2, 3), (2, 3, 2)])
+@each("shape", [(5, 3), (3, 5), (4, 4), (6, 2, 3), (2, 3, 2)])
 def test_orthogonal_weights_are_orthonormal_along_the_shorter_side_as_in_pytorch(shape):
     torch = pytest.importorskip("torch")
     theirs = torch.nn.init.orthogonal_(torch.empty(shape, dtype=torch.float64), gain=2.0).numpy()
@@ -99,7 +100,7 @@ DRAWN = sorted({name.split()[0] for name in SCALED} | {"orthogonal", "uniform", 
 EVERY = [partial(getattr(init, name), (3, 4)) for name in DRAWN]
 
 
-@pytest.mark.parametrize("make", EVERY, ids=DRAWN)
+@each("make", EVERY)
 def test_a_seed_gives_one_array_and_another_seed_another(make):
     np.testing.assert_array_equal(make(seed=1), make(seed=1))
     assert not np.array_equal(make(seed=1), make(seed=2))
@@ -146,7 +147,7 @@ DRAWN = ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_no
          "lecun_uniform", "normal", "orthogonal", "uniform"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@each("name", DRAWN)
 def test_two_weights_of_one_shape_differ_and_follow_from_one_seed(name):
     draw = getattr(init, name)
 

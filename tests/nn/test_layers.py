@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests._soak import SOAK
 
 pytestmark = pytest.mark.oracle
@@ -188,8 +189,8 @@ def leaves(tree):
             for leaf in (leaves(part) if isinstance(part, (tuple, list)) else [part])]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}{case.options or ''}")
+@each("dtype", DTYPES)
+@each("case", CASES)
 def test_layers_give_the_outputs_and_gradients_of_pytorch(case, dtype):
     torch = pytest.importorskip("torch")
     theirs = getattr(torch.nn, case.name)(*case.args, **case.options).to(getattr(torch, dtype))
@@ -211,7 +212,6 @@ def test_layers_give_the_outputs_and_gradients_of_pytorch(case, dtype):
     expected = [one for one in leaves(theirs(*moved, **call)) if one.dtype.is_floating_point]
     seeds = [RNG.normal(size=one.shape).astype(dtype) for one in expected]
     torch.autograd.backward(expected, [torch.tensor(seed) for seed in seeds])
-
     graph = ag.Graph()
     nodes = [graph.input(f"x{i}", one.shape, one.dtype) for i, one in enumerate(given)]
     results = leaves(ours(*nodes, **case.call))
@@ -257,7 +257,7 @@ def test_an_adaptive_softmax_refuses_targets_that_are_no_class(target):
         net(np.zeros((2, 8), "float32"), np.array([0, target]))
 
 
-@pytest.mark.parametrize("cutoffs", [[], [3, 3], [5, 3], [0, 3], [20], [1.5]])
+@each("cutoffs", [[], [3, 3], [5, 3], [0, 3], [20], [1.5]])
 def test_cutoffs_that_do_not_ascend_are_refused(cutoffs):
     with pytest.raises(ag.GraphTypeError, match="cutoffs are ascending ints from 1 to 19"):
         ag.nn.AdaptiveLogSoftmaxWithLoss(8, 20, cutoffs)

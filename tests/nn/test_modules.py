@@ -112,8 +112,7 @@ def test_parts_that_are_exchanged_inside_of_others_are_seen_by_the_next_call():
     net.heads["a"] = nn.Linear(3, 2)
     net.body[1].weight = nn.Parameter(np.full(3, 2.0, "float32"))
     net.scales[1] = nn.Parameter(np.zeros(4, "float32"))
-    graph = ag.Graph()
-    outputs = net(graph.input("x", ("batch", 4)))
+    outputs = net(ag.Graph().input("x", ("batch", 4)))
     with ag.TapeMachine(outputs) as machine:
         run = machine.run_sync({"x": XS})
         for found, node in zip(net(XS), outputs, strict=True):
@@ -334,8 +333,7 @@ def test_seeds_decide_about_first_values():
 def test_lengths_hide_what_follows_the_end_of_a_sequence():
     net = nn.LSTM(4, 3, bidirectional=True, peephole=True)
     xs = np.random.default_rng(1).normal(size=(5, 2, 4)).astype("float32")
-    graph = ag.Graph()
-    x = graph.input("x", (5, 2, 4))
+    x = ag.Graph().input("x", (5, 2, 4))
     output, (last, _) = net(x, lengths=np.array([5, 3]))
     whole, _ = net(x)
     with ag.TapeMachine([output, last, whole]) as machine:
@@ -350,8 +348,7 @@ def test_lengths_hide_what_follows_the_end_of_a_sequence():
 def test_recurrent_networks_take_sequences_of_symbolic_length():
     """One graph serves all lengths, and building it takes no longer for long ones."""
     net = nn.LSTM(4, 3, num_layers=2, bidirectional=True)
-    graph = ag.Graph()
-    x = graph.input("x", ("time", "batch", 4))
+    x = ag.Graph().input("x", ("time", "batch", 4))
     output, _ = net(x)
     assert output.shape == ("time", "batch", 6)
     fixed = ag.Graph()

@@ -71,9 +71,11 @@ def listed(results):
     return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
-def noise(rng, value, dtype):
+def noise(rng, value):
     found = rng.normal(size=value.shape)
-    return (found + 1j * rng.normal(size=value.shape) if dtype[0] == "c" else found).astype(dtype)
+    if value.dtype.kind == "c":
+        found = found + 1j * rng.normal(size=value.shape)
+    return found.astype(value.dtype)
 
 
 class Comparison:
@@ -86,8 +88,8 @@ class Comparison:
         graph = ag.Graph()
         self.xs = [graph.input(f"x{k}", v.shape, v.dtype) for k, v in enumerate(self.values)]
         self.ys = listed(row.ours(*self.xs))
-        self.along = [noise(rng, self.values[k], dtype) for k in self.moving]
-        self.outer = [noise(rng, self.values[k], dtype) for k in self.moving]
+        self.along = [noise(rng, self.values[k]) for k in self.moving]
+        self.outer = [noise(rng, self.values[k]) for k in self.moving]
         self.seeds, self.weights = [], []
 
     @property
@@ -127,7 +129,7 @@ class Comparison:
             some, xs = [zs[k] for k in smooth], [ts[k] for k in self.moving]
             found += _tangents(some, xs, [torch.tensor(tangent) for tangent in self.along])
             rng = np.random.default_rng(9)
-            self.weights = [noise(rng, z, z.numpy(force=True).dtype.name) for z in some]
+            self.weights = [noise(rng, z.numpy(force=True)) for z in some]
             seeds = list(map(torch.tensor, self.weights))
             first = _gradients(some, xs, seeds, create_graph=self.second)
             found += first
@@ -168,3 +170,8 @@ def compare(row, dtype, run=evaluate):
         else:
             largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=1e-2)
             np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=rtol * 0.1 * largest)
+
+
+def compare_call(ours, theirs, values, rtol=KINDS["float64"]):
+    """Compare a call on these arrays with PyTorch in every derivative."""
+    compare(Row(ours, theirs, values, tolerance=rtol / KINDS["float64"]), "float64")

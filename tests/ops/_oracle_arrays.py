@@ -118,6 +118,12 @@ row("flatnonzero", None, lambda t: t.ravel().nonzero()[:, 0], given=SPARSE)
 row("average", lambda x, w: ag.ops.average(x, 1, w), lambda x, w: (x * w).sum(1) / w.sum(),
     (3, 4), (4,), low=0.3)  # fmt: skip
 alike("cov", tolerance=10)
+row("cov of all", lambda x: ag.ops.cov(x, ddof=0), lambda t: torch.cov(t, correction=0),
+    tolerance=10)  # fmt: skip
+row("cov weighted", lambda x: ag.ops.cov(x, fweights=[1, 2, 1, 3], aweights=[0.5, 1, 2, 1.0]),
+    lambda t: torch.cov(t, fweights=torch.tensor([1, 2, 1, 3]),
+                        aweights=torch.tensor([0.5, 1, 2, 1.0], dtype=t.real.dtype)),
+    tolerance=10)  # fmt: skip
 row("corrcoef", lambda x: ag.ops.corrcoef(x)[0, 1:], lambda t: torch.corrcoef(t)[0, 1:],
     tolerance=10)  # fmt: skip
 row("bincount", lambda w, i: ag.ops.bincount(i, w, 4),
@@ -130,6 +136,7 @@ row("histogram", lambda x: ag.ops.histogram(x, 4, (-2, 2)),
     lambda t: (torch.histogram(t.detach(), 4, range=(-2, 2))[0].long(), torch.linspace(-2, 2, 5)
                .to(t.dtype)))  # fmt: skip
 row("histc", lambda x: ag.ops.histc(x, 4, -2, 2), lambda t: torch.histc(t.detach(), 4, -2, 2))
+row("histc of all", lambda x: ag.ops.histc(x, 3), lambda t: torch.histc(t.detach(), 3))
 row("convolve", None, lambda a, v: torch.nn.functional.conv1d(
     a[None, None], v.flip(0)[None, None], padding=2)[0, 0], (5,), (3,))  # fmt: skip
 row("interp", lambda y: ag.ops.interp(

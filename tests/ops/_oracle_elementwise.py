@@ -77,6 +77,9 @@ row("gelu_tanh", lambda x: ag.ops.gelu(x, approximate="tanh"),
     lambda t: F.gelu(t, approximate="tanh"))  # fmt: skip
 row("polygamma", lambda x: ag.ops.polygamma(2, x), lambda t: torch.polygamma(2, t), low=0.5,
     tolerance=1e3)  # fmt: skip
+for order in (1, 3):
+    row(f"polygamma {order}", lambda x, k=order: ag.ops.polygamma(k, x),
+        lambda t, k=order: torch.polygamma(k, t), low=0.5, tolerance=1e3)  # fmt: skip
 row("multigammaln", lambda x: ag.ops.multigammaln(x, 3), lambda t: torch.mvlgamma(t, 3), low=2,
     high=5, tolerance=10)  # fmt: skip
 row("zeta", lambda x: ag.ops.zeta(2.5, x), lambda t: special.zeta(2.5, t), low=0.5, second=False,

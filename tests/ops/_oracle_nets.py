@@ -10,6 +10,7 @@ from tests.ops.test_neural import ANCHORS, decoded_by_pytorch
 
 F = torch.nn.functional
 CLASSES = [2, 0, 1]
+WEIGHTS = np.array([0.3, 2, 1, 0.7])
 MASK = torch.tensor([[False, True, True, False], [True, False, True, True]])
 
 # -- layers ---------------------------------------------------------------------------------------
@@ -165,6 +166,9 @@ alike("triplet:triplet_margin_loss triplet_margin_with_distance_loss", (3, 4), (
       space=F, tolerance=10)  # fmt: skip
 alike("cosine_embedding_loss", (3, 4), (3, 4), space=F, ints=[[1, -1, 1]])
 alike("cross_entropy nll:nll_loss", (3, 4), space=F, ints=[CLASSES])
+row("nll axis 1", lambda z, t: ag.ops.nll_loss(z, t, WEIGHTS.astype(z.dtype), axis=1),
+    lambda z, t: F.nll_loss(z, t, torch.tensor(WEIGHTS, dtype=z.dtype)), (2, 4, 3),
+    ints=[[[0, 3, 1], [2, 2, 0]]])  # fmt: skip
 row("multi_margin_loss", None,
     lambda t, i: (torch.relu(1 - t.gather(1, i[:, None]) + t).sum(1) - 1).mean() / 4, (3, 4),
     ints=[CLASSES])  # fmt: skip
@@ -180,7 +184,7 @@ row("pick_neg_log_softmax", None, lambda t, i: F.cross_entropy(t, i, reduction="
 row("pick_softmax", None, lambda t, i: torch.softmax(t, 1).gather(1, i[:, None])[:, 0], (3, 4),
     ints=[CLASSES])  # fmt: skip
 row("pick_neg_log_sigmoid", None, lambda t, i: -F.logsigmoid(t).gather(1, i[:, None])[:, 0], (3, 4),
-    ints=[CLASSES])  # fmt: skip
+    low=-30, high=30, ints=[CLASSES])  # fmt: skip
 row("ctc_loss", lambda x, i, n, m: ag.ops.ctc_loss(ag.ops.log_softmax(x), i, n, m),
     lambda t, *rest: _over_all_paths(torch.log_softmax(t, 2)), (4, 2, 3),
     ints=[[[1, 2], [2, 2]], [4, 4], [2, 2]])  # fmt: skip

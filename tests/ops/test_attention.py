@@ -30,7 +30,6 @@ def test_attention_equals_that_of_pytorch_to_second_order(settings):
 def test_masks_equal_those_of_pytorch_to_second_order():
     seen = np.random.default_rng(0).integers(0, 2, (3, 4, 6)).astype(bool)
     seen[..., 0] = True
-
     compare(
         lambda *xs: attention(*xs, mask=seen),
         lambda torch, *xs: theirs(torch, *xs, attn_mask=torch.tensor(seen)),
@@ -44,13 +43,10 @@ def test_masks_equal_those_of_pytorch_to_second_order():
 
 
 def test_a_query_that_sees_no_key_gets_zeros_and_no_gradient():
-    g = ag.Graph()
-    x = g.input("x", (2, 3), "float64")
+    x = ag.Graph().input("x", (2, 3), "float64")
     seen = np.array([[False, False], [True, True]])
     y = attention(x, x.graph.constant(np.ones((2, 3))), np.ones((2, 3)) * 2, mask=seen)
-
     value, gradient = evaluate([y, *ag.gradients((y * y).sum(), [x])], {x: np.ones((2, 3))})
-
     np.testing.assert_array_equal(value[0], 0)
     np.testing.assert_allclose(value[1], 2)
     assert np.isfinite(gradient).all()
@@ -65,7 +61,6 @@ def test_a_query_whose_keys_a_float_mask_hides_gets_zeros_and_no_gradient(dtype)
     feeds = {x: np.ones((2, 3)).astype(x.dtype),
              m: np.array([[-np.inf, -np.inf], [-np.inf, 0.5]]).astype(x.dtype)}  # fmt: skip
     value, *gradients = evaluate([y, *ag.gradients((y * y).sum(), [x, m])], feeds)
-
     np.testing.assert_array_equal(value.astype("f8"), [[0, 0, 0], [1, 1, 1]])
     np.testing.assert_array_equal(gradients[0].astype("f8"), [[0, 0, 0], [2, 2, 2]])
     np.testing.assert_array_equal(gradients[1].astype("f8"), np.zeros((2, 2)))
@@ -86,9 +81,7 @@ def test_floats_of_two_bytes_lose_no_more_than_in_pytorch(dtype, masked):
     g = ag.Graph()
     xs = [g.input(f"x{i}", tuple(one.shape), dtype) for i, one in enumerate(halves)]
     feeds = {x: one.double().numpy().astype(x.dtype) for x, one in zip(xs, halves, strict=True)}
-
     (got,) = evaluate(attention(*xs), feeds)
-
     assert np.abs(got.astype("f8") - exact).mean() <= 1.01 * np.abs(given - exact).mean()
 
 
@@ -127,16 +120,13 @@ def test_several_heads_equal_those_of_pytorch(biased, causal):
 
 
 def test_projections_may_be_given_one_by_one():
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4), "float64")
+    x = ag.Graph().input("x", (2, 3, 4), "float64")
     value, w, o = draw((2, 3, 4), (12, 4), (5, 4))
     both = [
         ag.ops.multi_head_attention(x, x, x, 2, in_proj_weight=weights, out_proj_weight=o)
         for weights in (w, np.split(w, 3))
     ]
-
     one, other = evaluate(both, {x: value})
-
     assert one.shape == (2, 3, 5)
     np.testing.assert_array_equal(one, other)
 
@@ -145,24 +135,19 @@ def test_projections_may_be_given_one_by_one():
 def test_large_scores_neither_overflow_nor_change_the_dtype(dtype):
     x = ag.Graph().input("x", (3, 4), dtype)
     value = np.eye(3, 4).astype(dtype) * 100
-
     (got,) = evaluate(attention(x, x, x, is_causal=True), {x: value})
-
     assert got.dtype == dtype
     np.testing.assert_allclose(got, value)
 
 
 def test_causal_mask_and_bool_mask_hold_together():
-    g = ag.Graph()
-    x = g.input("x", (3, 2), "float64")
+    x = ag.Graph().input("x", (3, 2), "float64")
     (value,) = draw((3, 2))
     seen = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1]], bool)
-
     both, one = (
         evaluate(attention(x, x, x, mask=mask, is_causal=causal), {x: value})
         for mask, causal in ((seen, True), (seen & np.tri(3, dtype=bool), False))
     )
-
     np.testing.assert_array_equal(both, one)
 
 
@@ -175,7 +160,6 @@ def test_lengths_may_be_known_only_in_a_run(dims):
         y = attention(x, x, x, is_causal=True)
         (first,) = ag.gradients((y * y).sum(), [x])
         results.append(evaluate([y, first, *ag.gradients((first * first).sum(), [x])], {x: value}))
-
     for symbolic, fixed in zip(*results, strict=True):
         np.testing.assert_allclose(symbolic, fixed, rtol=1e-10)
 
@@ -183,7 +167,6 @@ def test_lengths_may_be_known_only_in_a_run(dims):
 def test_wrong_attention_is_explained():
     g = ag.Graph()
     x, free = g.input("x", (3, 4)), g.input("free", (3, "n"))
-
     with pytest.raises(ShapeError, match="takes rank 2 or more"):
         attention(g.input("v", (3,)), x, x)
     with pytest.raises(GraphTypeError, match="only a run knows the features .* give scale"):

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import compare
 
 HARD = np.array([1.0, 1.0 + 1e-6, 0.0, 1e-9, np.inf, -np.inf, np.nan, 1e308])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "int64"])
-@pytest.mark.parametrize("equal_nan", [False, True])
+@each("dtype", ["float32", "float64", "complex128", "int64"])
+@each("equal_nan", [False, True])
 def test_isclose_is_numpys_at_infinities_nan_and_zero(dtype, equal_nan):
     with np.errstate(all="ignore"):
         value = HARD.astype(dtype)

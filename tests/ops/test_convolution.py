@@ -53,7 +53,7 @@ TRANSPOSED = [
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("axes", "shapes", "settings"), CONVOLUTIONS)
+@each("axes, shapes, settings", CONVOLUTIONS)
 def test_convolution_equals_that_of_pytorch_to_second_order(axes, shapes, settings):
     def theirs(torch, *tensors):
         return getattr(torch.nn.functional, f"conv{axes}d")(*tensors, **settings)
@@ -65,7 +65,7 @@ def test_convolution_equals_that_of_pytorch_to_second_order(axes, shapes, settin
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("axes", "shapes", "settings"), TRANSPOSED)
+@each("axes, shapes, settings", TRANSPOSED)
 def test_transposed_convolution_equals_that_of_pytorch_to_second_order(axes, shapes, settings):
     def theirs(torch, *tensors):
         return getattr(torch.nn.functional, f"conv_transpose{axes}d")(*tensors, **settings)
@@ -97,7 +97,6 @@ def test_convolutions_of_complex_numbers_equal_those_of_pytorch(name, shapes, se
 def test_batches_of_many_blocks_equal_those_of_pytorch(monkeypatch):
     monkeypatch.setattr("actorgraph.ops.convolution._BLOCK", 700)  # two images of 288
     monkeypatch.setattr("actorgraph.ops.convolution._LEAST", 1)
-
     compare(
         lambda x, w: ag.ops.conv2d(x, w, padding=1),
         lambda torch, x, w: torch.nn.functional.conv2d(x, w, padding=1),
@@ -142,7 +141,6 @@ def test_columns_of_unfold_are_written_where_its_result_has_them(machine, monkey
         seeds = {columns: np.ones((2, 27, 42), "f"), image: np.ones((2, 3, 6, 7), "f")}
         feeds = {"x": np.ones((2, 3, 6, 7), "f"), "y": np.ones((2, 27, 42), "f")}
         machine.run_sync(feeds, backward=seeds)
-
     assert reads == [True, True]
 
 
@@ -160,15 +158,13 @@ def test_same_padding_gives_size_over_stride_entries_for_every_stride(stride, si
     total = max((outs - 1) * stride + 4 - size, 0)
     padded = np.pad(value[0, 0], (total // 2, total - total // 2))
     wanted = [padded[i * stride : i * stride + 4] @ w[0, 0] for i in range(outs)]
-
     got, gradient = evaluate([y, *ag.gradients(y.sum(), [x])], {x: value})
-
     np.testing.assert_allclose(got[0, 0], wanted)
     assert gradient.shape == value.shape
 
 
-@pytest.mark.parametrize("dims", [("n", 2, "h", "w"), (None, 2, None, None), (None, None, 5, None)])
-@pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d", "im2col"])
+@each("dims", [("n", 2, "h", "w"), (None, 2, None, None), (None, None, 5, None)])
+@each("name", ["conv2d", "conv_transpose2d", "im2col"])
 def test_dims_that_only_a_run_knows_give_the_same_to_second_order(name, dims):
     value, weight = draw((3, 2, 5, 7), (2, 2, 3, 3))
     results = []
@@ -182,7 +178,6 @@ def test_dims_that_only_a_run_knows_give_the_same_to_second_order(name, dims):
         first = ag.gradients((y * y).sum(), [x, w])
         second = ag.gradients((first[0] * first[0]).sum() + (first[1] * first[1]).sum(), [x, w])
         results.append(evaluate([y, *first, *second], {x: value, w: weight}))
-
     for symbolic, fixed in zip(*results, strict=True):
         np.testing.assert_allclose(symbolic, fixed, rtol=1e-12)
 
@@ -193,7 +188,6 @@ def test_machines_bind_the_dims_of_convolutions(machine):
     x = g.input("x", ("batch", 1, "h", "w"), "float32")
     w = g.parameter("w", np.ones((2, 1, 3, 3), "float32"))
     loss = ag.ops.conv2d(x, w, stride=2, padding="same").sum()
-
     with machine([loss]) as running:
         for shape in ((1, 1, 4, 6), (2, 1, 5, 3)):
             run = running.run_sync({"x": np.ones(shape, "float32")}, backward=True)
@@ -207,22 +201,18 @@ def test_convolution_keeps_float32():
     y = ag.ops.conv1d(x, w, np.ones(3, "float32"))
     nodes = [y, *ag.gradients(y.sum(), [x, w])]
     feeds = {x: np.ones((1, 2, 4), "float32"), w: np.ones((3, 2, 2), "float32")}
-
     assert {value.dtype.name for value in evaluate(nodes, feeds)} == {"float32"}
 
 
 def test_an_infinite_value_outside_of_a_window_does_not_reach_it():
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 4), "float64")
+    x = ag.Graph().input("x", (1, 1, 4), "float64")
     value = np.array([[[1.0, 2.0, 3.0, np.inf]]])
-
     (y,) = evaluate(ag.ops.conv1d(x, np.ones((1, 1, 2))), {x: value})
-
     np.testing.assert_array_equal(y, [[[3, 5, np.inf]]])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings", "error", "text"),
+@each(
+    "arguments, settings, error, text",
     [
         (((1, 3, 5), (2, 3, 3)), {}, ShapeError, "weight has to have rank 4"),
         (((3, 5), (2, 3, 3, 3)), {}, ShapeError, "takes arrays of rank 4"),
@@ -240,7 +230,6 @@ def test_an_infinite_value_outside_of_a_window_does_not_reach_it():
 def test_wrong_convolutions_are_explained(arguments, settings, error, text):
     g = ag.Graph()
     x, w = (g.input(f"x{i}", shape) for i, shape in enumerate(arguments))
-
     with pytest.raises(error, match=text):
         ag.ops.conv2d(x, w, **settings)
 
@@ -248,7 +237,6 @@ def test_wrong_convolutions_are_explained(arguments, settings, error, text):
 def test_wrong_transposed_convolutions_are_explained():
     g = ag.Graph()
     x, w = g.input("x", (1, 3, 5)), g.input("w", (3, 2, 3))
-
     with pytest.raises(
         ShapeError, match=r"output_padding \(2,\) has to be below the stride \(2,\)"
     ):
@@ -261,15 +249,12 @@ def test_wrong_transposed_convolutions_are_explained():
 
 def test_dtypes_of_convolutions_do_not_mix():
     g = ag.Graph()
-
     with pytest.raises(GraphTypeError, match="conv: mixed dtypes"):
         ag.ops.conv1d(g.input("x", (1, 1, 4)), np.ones((1, 1, 2)))
 
 
 def test_a_window_that_does_not_fit_raises_in_the_run():
-    g = ag.Graph()
-    x = g.input("x", (1, 1, "n"), "float64")
-
+    x = ag.Graph().input("x", (1, 1, "n"), "float64")
     with pytest.raises(ShapeError, match="does not fit in size 1"):
         evaluate(ag.ops.conv1d(x, np.ones((1, 1, 2))), {x: np.ones((1, 1, 1))})
 
@@ -278,7 +263,6 @@ def test_settings_of_windows_are_part_of_a_nodes_identity():
     """Regression: Gorgonia's hash of im2col leaves out the dilation."""
     x = ag.Graph().input("x", (1, 1, 9))
     settings = [{}, {"dilation": 2}, {"stride": 2}, {"padding": 1}]
-
     assert len({ag.ops.im2col(x, 3, **more) for more in settings}) == 4
 
 

@@ -127,18 +127,15 @@ def test_ends_and_fill_values_that_are_nodes_get_gradients():
 @pytest.mark.oracle
 def test_logspace_is_that_of_numpy_and_of_pytorch():
     torch = pytest.importorskip("torch")
-    g = ag.Graph()
-    y = ag.ops.logspace(g, -1, 2, 7, base=3, dtype="float64")
+    y = ag.ops.logspace(ag.Graph(), -1, 2, 7, base=3, dtype="float64")
     (value,) = evaluate([y], {})
     np.testing.assert_allclose(value, np.logspace(-1, 2, 7, base=3), rtol=1e-14)
     wanted = torch.logspace(-1, 2, 7, base=3, dtype=torch.float64)
     np.testing.assert_allclose(value, wanted.numpy(), rtol=1e-14)
 
 
-@pytest.mark.parametrize("indexing", ["xy", "ij"])
-@pytest.mark.parametrize(
-    "shapes", [((2,), (3,), (4,)), (("a",), ("b",), (4,)), ((None,), (3,), (None,))]
-)
+@each("indexing", ["xy", "ij"])
+@each("shapes", [((2,), (3,), (4,)), (("a",), ("b",), (4,)), ((None,), (3,), (None,))])
 def test_meshgrid_is_that_of_numpy(indexing, shapes):
     g = ag.Graph()
     xs = [g.input(f"x{i}", shape, "float64") for i, shape in enumerate(shapes)]

@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import compare
 
@@ -39,16 +40,14 @@ def by_all_alignments(log_probs, target, blank=0):
     return -np.log(total)
 
 
-@pytest.mark.parametrize("blank", [0, 2])
-@pytest.mark.parametrize("target", [(1,), (1, 1), (3, 1), ()])
+@each("blank", [0, 2])
+@each("target", [(1,), (1, 1), (3, 1), ()])
 def test_loss_is_the_sum_over_all_alignments(blank, target):
     values = logits(4, 1)
     x = ag.Graph().input("x", values.shape, "float64")
     padded = np.array([[*target, -7]])  # what stands beyond the length is not looked at
     loss = ag.ops.ctc_loss(x, padded, [4], [len(target)], blank, "sum")
-
     (got,) = evaluate(loss, {x: values})
-
     assert got == pytest.approx(by_all_alignments(values[:, 0], target, blank), rel=1e-12)
 
 
@@ -82,10 +81,8 @@ def test_gradient_is_the_true_one_without_a_log_softmax(reduction):
     direction = np.random.default_rng(1).normal(size=values.shape)
     (dx,) = ag.gradients(loss, [x])
     step = 1e-6
-
     (gradient,) = evaluate(dx, {x: values})
     ahead, behind = (evaluate(loss, {x: values + s * direction})[0] for s in (step, -step))
-
     assert (gradient * direction).sum() == pytest.approx((ahead - behind) / (2 * step), rel=1e-6)
     np.testing.assert_allclose(gradient[5, 1], 0)  # beyond the sample's last step
 
@@ -99,7 +96,6 @@ def test_second_order_agrees_with_differences_in_both_modes():
     reverse = ag.gradients([dx], [x], seeds=[u])
     forward = tangents([dx], {x: x.graph.constant(u)})
     step = 1e-6
-
     ahead, behind = (evaluate(dx, {x: values + s * u})[0] for s in (step, -step))
     for got in evaluate([*reverse, *forward], {x: values}):
         np.testing.assert_allclose(got, (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-9)
@@ -110,7 +106,6 @@ def test_third_order_raises():
     loss = ag.ops.ctc_loss(x, TARGETS, STEPS, COUNTS)
     (first,) = ag.gradients(loss, [x])
     (second,) = ag.gradients((first * first).sum(), [x])
-
     with pytest.raises(GraphTypeError, match="first and second order only"):
         ag.gradients((second * second).sum(), [x])
     with pytest.raises(GraphTypeError, match="first and second order only"):
@@ -124,9 +119,7 @@ def test_a_target_too_long_for_its_input_costs_infinity_or_nothing(zero_infinity
         x, np.array([[1, 1], [1, 2]]), [2, 2], [2, 2], reduction="none", zero_infinity=zero_infinity
     )
     (dx,) = ag.gradients(loss.sum(), [x])
-
     value, gradient = evaluate([loss, dx], {x: log_softmax(logits(2, 2, 3)).astype("f4")})
-
     assert value.dtype == gradient.dtype == "float32"
     assert value[0] == (0 if zero_infinity else np.inf)
     np.testing.assert_array_equal(gradient[:, 0], 0)
@@ -141,9 +134,7 @@ def test_impossible_labels_give_infinity_and_no_nan():
     (second,) = ag.gradients(dx.sum(), [x])
     value = np.zeros((3, 1, 3))
     value[:, :, 1] = -np.inf
-
     got = evaluate([loss, dx, second], {x: value})
-
     assert got[0] == np.inf
     np.testing.assert_array_equal(got[1:], 0)
 
@@ -155,7 +146,6 @@ def test_inputs_batches_and_targets_may_be_empty():
     steps, counts = (g.input(name, ("n",), "int64") for name in ("steps", "counts"))
     loss = ag.ops.ctc_loss(x, t, steps, counts, reduction="none")
     nodes = [loss, *ag.gradients(loss.sum(), [x])]
-
     for length, batch, most in ((0, 2, 0), (0, 2, 1), (2, 0, 1), (2, 2, 0)):
         feeds = {
             x: np.zeros((length, batch, 3)), t: np.ones((batch, most), int),
@@ -168,13 +158,10 @@ def test_inputs_batches_and_targets_may_be_empty():
 
 @pytest.mark.parametrize("machine", [ag.LispMachine, ag.ActorMachine])
 def test_machines_train_through_ctc(machine):
-    g = ag.Graph()
-    w = g.parameter("w", logits().astype("f4"))
+    w = ag.Graph().parameter("w", logits().astype("f4"))
     loss = ag.ops.ctc_loss(ag.ops.log_softmax(w), TARGETS, STEPS, COUNTS)
-
     with machine([loss]) as running:
         run = running.run_sync({}, backward=True)
-
     assert run[w].grad.dtype == "float32"
     np.testing.assert_allclose(run[w].grad.sum(-1), 0, atol=1e-6)
 
@@ -183,9 +170,7 @@ def test_far_tails_neither_underflow_nor_warn():
     values = logits(60, 1, 4).astype("f4") * 100
     x = ag.Graph().input("x", values.shape, "float32")
     loss = ag.ops.ctc_loss(ag.ops.log_softmax(x), np.array([[1, 2, 1, 3] * 5]), [60], [20])
-
     value, gradient = evaluate([loss, *ag.gradients(loss, [x])], {x: values})
-
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
 
@@ -207,14 +192,12 @@ def test_wrong_values_raise_in_the_run(changes, error, text):
     x = ag.Graph().input("x", (6, 3, 4), "float64")
     given = {"targets": TARGETS, "input_lengths": STEPS, "target_lengths": COUNTS, **changes}
     loss = ag.ops.ctc_loss(x, **given)
-
     with pytest.raises(error, match=text):
         evaluate(loss, {x: logits()})
 
 
 def test_wrong_types_raise_when_the_node_is_built():
     x = ag.Graph().input("x", (6, 3, 4), "float64")
-
     with pytest.raises(ShapeError, match="ctc_loss: dims do not fit: 3 and 2"):
         ag.ops.ctc_loss(x, TARGETS[:2], STEPS, COUNTS)
     with pytest.raises(GraphTypeError, match="is not an integer"):
@@ -227,5 +210,4 @@ def test_settings_of_ctc_are_part_of_a_nodes_identity():
     """Regression: Gorgonia's hash leaves out the reduction."""
     x = ag.Graph().input("x", (6, 3, 4))
     settings = [{}, {"reduction": "sum"}, {"blank": 3}, {"zero_infinity": True}]
-
     assert len({ag.ops.ctc_loss(x, TARGETS, STEPS, COUNTS, **more) for more in settings}) == 4

@@ -32,9 +32,9 @@ def close(got, wanted, dtype):
 # -- laws -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
-@pytest.mark.parametrize(
-    ("name", "shapes", "attrs"),
+@each("dtype", ["float64", "complex128"])
+@each(
+    "name, shapes, attrs",
     [
         ("cholesky", [(3, 3)], {}),
         ("cholesky", [(2, 2, 2)], {}),
@@ -66,7 +66,6 @@ def test_functions_of_matrices_equal_numpy_in_value_and_dtype(name, dtype):
     nodes = getattr(ag.ops, name)(x)
     wanted = getattr(np.linalg, name)(value)
     nodes, wanted = ((nodes,), (wanted,)) if isinstance(nodes, ag.Node) else (nodes, wanted)
-
     for node, got, want in zip(nodes, evaluate(nodes, {x: value}), wanted, strict=True):
         assert node.dtype == got.dtype == want.dtype
         assert node.shape == ("batch", *want.shape[1:])
@@ -81,7 +80,6 @@ def test_functions_of_hermitian_matrices_equal_numpy_in_value_and_dtype(name, dt
     nodes = getattr(ag.ops, name)(x)
     wanted = getattr(np.linalg, name)(value)
     nodes, wanted = ((nodes,), (wanted,)) if isinstance(nodes, ag.Node) else (nodes, wanted)
-
     for node, got, want in zip(nodes, evaluate(nodes, {x: value}), wanted, strict=True):
         assert node.dtype == got.dtype == want.dtype
         assert node.shape == ("batch", *want.shape[1:])
@@ -94,9 +92,7 @@ def test_svd_gives_back_the_matrix(shape, dtype):
     value = square(*shape, dtype=dtype)
     x = input_for(value)
     u, s, vh = ag.ops.svd(x)
-
     parts = evaluate([u, s, vh, u @ (ag.ops.expand_dims(s.astype(x.dtype), -1) * vh)], {x: value})
-
     wanted = np.linalg.svd(value, full_matrices=False)
     assert [part.shape for part in parts[:3]] == [part.shape for part in wanted]
     assert [node.dtype for node in (u, s, vh)] == [part.dtype for part in wanted]
@@ -108,7 +104,6 @@ def test_svd_gives_back_the_matrix(shape, dtype):
 def test_qr_takes_wide_and_tall_matrices(shape):
     value = square(*shape, dtype="complex128")
     x = input_for(value)
-
     for got, want in zip(evaluate(ag.ops.qr(x), {x: value}), np.linalg.qr(value), strict=True):
         close(got, want, "float64")
 
@@ -117,7 +112,6 @@ def test_qr_of_a_symbolic_number_of_rows_takes_tall_matrices_only():
     x = ag.Graph().input("x", ("rows", 3), "float64")
     q, r = ag.ops.qr(x)
     assert (q.shape, r.shape) == (("rows", 3), (3, 3))
-
     with LispMachine([q, r], wrt=[x]) as machine:
         run = machine.run_sync({"x": square(5, 3)}, backward={r: np.ones((3, 3))})
         assert run[x].grad.shape == (5, 3)
@@ -125,31 +119,25 @@ def test_qr_of_a_symbolic_number_of_rows_takes_tall_matrices_only():
             machine.run_sync({"x": square(2, 3)})
 
 
-@pytest.mark.parametrize("power", [-3, -1, 0, 1, 2, 5, 10])
+@each("power", [-3, -1, 0, 1, 2, 5, 10])
 def test_matrix_power_equals_numpy(power):
     value = square(4, 3, 3, shift=2)
     x = input_for(value, "batch")
-
     (got,) = evaluate(ag.ops.matrix_power(x, power), {x: value})
-
     np.testing.assert_allclose(got, np.linalg.matrix_power(value, power), rtol=1e-9, atol=1e-12)
 
 
 def test_matrix_power_of_integers_stays_exact():
     value = np.array([[1, 1], [1, 0]])
     x = input_for(value)
-
     (got,) = evaluate(ag.ops.matrix_power(x, 80), {x: value})
-
     assert got.dtype == np.int64
     assert got[0, 1] == 23416728348467685
 
 
 def test_matrix_power_takes_log_many_products():
     x = input_for(square(3, 3))
-
     ag.ops.matrix_power(x, 1024)
-
     assert sum(node.op.name == "matmul" for node in x.graph) == 10
 
 
@@ -158,9 +146,7 @@ def test_lstsq_is_the_solution_of_least_norm(shapes):
     a, b = square(*shapes[0]), np.random.default_rng(1).standard_normal(shapes[1])
     g = ag.Graph()
     x, y = g.input("x", a.shape, "float64"), g.input("y", b.shape, "float64")
-
     found = evaluate(np.linalg.lstsq(x, y), {x: a, y: b})
-
     for got, want in zip(found, np.linalg.lstsq(a, b), strict=True):
         assert got.shape == np.shape(want)
         np.testing.assert_allclose(got, want, rtol=1e-10)
@@ -169,9 +155,7 @@ def test_lstsq_is_the_solution_of_least_norm(shapes):
 def test_lstsq_takes_batches_of_systems_and_one_right_side_for_all():
     a, b = square(4, 5, 3), square(5, 1)[:, 0]
     x = input_for(a, "batch")
-
     solution, residuals, rank, values = evaluate(ag.ops.lstsq(x, b), {x: a})
-
     assert (solution.shape, residuals.shape, values.shape) == ((4, 3), (4, 1), (4, 3))
     assert rank.tolist() == [3] * 4
     for got, left in zip(solution, a, strict=True):
@@ -181,9 +165,7 @@ def test_lstsq_takes_batches_of_systems_and_one_right_side_for_all():
 def test_rank_counts_what_is_not_zero_within_rounding():
     value = np.stack([np.diag([1.0, 1e-3, 1e-17]), np.zeros((3, 3)), np.eye(3)])
     x = input_for(value, None)
-
     got = evaluate([np.linalg.matrix_rank(x), ag.ops.matrix_rank(x, 0.1)], {x: value})
-
     assert [part.tolist() for part in got] == [[2, 0, 3], [1, 0, 3]]
 
 
@@ -197,9 +179,7 @@ def test_full_svd_has_whole_bases_and_gives_back_the_matrix(shape, dtype):
     x = input_for(value)
     k = min(shape[-2:])
     nodes = np.linalg.svd(x)
-
     u, s, vh = evaluate(nodes, {x: value})
-
     wanted = np.linalg.svd(value)
     assert [part.shape for part in (u, s, vh)] == [part.shape for part in wanted]
     assert [node.shape for node in nodes] == [part.shape for part in wanted]
@@ -209,15 +189,13 @@ def test_full_svd_has_whole_bases_and_gives_back_the_matrix(shape, dtype):
         close(gram, np.broadcast_to(np.eye(gram.shape[-1]), gram.shape), dtype)
 
 
-@pytest.mark.parametrize("mode", ["reduced", "complete"])
-@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (2, 3, 5), (2, 5, 3)])
+@each("mode", ["reduced", "complete"])
+@each("shape", [(3, 3), (5, 3), (2, 3, 5), (2, 5, 3)])
 def test_qr_in_every_mode_has_numpys_shapes_and_gives_back_the_matrix(shape, mode):
     value = square(*shape, dtype="complex128")
     x = input_for(value)
     node, wanted = np.linalg.qr(x, mode=mode), np.linalg.qr(value, mode=mode)
-
     q, r = evaluate(node, {x: value})
-
     assert [part.shape for part in (q, r)] == [part.shape for part in wanted]
     close(r, wanted.R, "float64")
     close(q @ r, value, "float64")
@@ -229,9 +207,7 @@ def test_qr_in_every_mode_has_numpys_shapes_and_gives_back_the_matrix(shape, mod
 def test_qr_gives_the_triangle_alone(shape):
     value = square(*shape)
     x = input_for(value)
-
     (got,) = evaluate([np.linalg.qr(x, "r")], {x: value})
-
     close(got, np.linalg.qr(value, "r"), "float64")
 
 
@@ -263,9 +239,7 @@ def test_gradient_that_depends_on_the_choice_of_a_basis_raises_in_the_run(machin
 def test_solve_equals_numpy(right):
     a, b = square(4, 3, 3, shift=3), np.random.default_rng(1).standard_normal(right)
     x = input_for(a)
-
     (got,) = evaluate(ag.ops.solve(x, b), {x: a})
-
     np.testing.assert_allclose(got, np.linalg.solve(a, b), rtol=1e-10)
 
 
@@ -279,18 +253,17 @@ ANY = ["pinv", "qr", "svd", "svdvals"]
 @each(("dtype", "wanted"), [("float16", "float32"), ("int64", "float64")])
 def test_dtypes_that_lapack_lacks_are_refused_with_the_way_out(name, dtype, wanted):
     x = ag.Graph().input("x", (3, 3), dtype)
-
     with pytest.raises(GraphTypeError, match=rf"{name} takes float32.*astype\('{wanted}'\)"):
         getattr(ag.ops, name)(x)
 
 
-@pytest.mark.parametrize("name", SQUARE)
+@each("name", SQUARE)
 def test_matrices_that_are_not_square_are_refused(name):
     with pytest.raises(ShapeError, match=f"{name} takes square matrices"):
         getattr(ag.ops, name)(ag.Graph().input("x", (3, 4)))
 
 
-@pytest.mark.parametrize("name", [*SQUARE, *ANY])
+@each("name", [*SQUARE, *ANY])
 def test_vectors_are_refused(name):
     with pytest.raises(ShapeError, match=f"{name} takes matrices, of at least two dims"):
         getattr(ag.ops, name)(ag.Graph().input("x", (3,)))
@@ -303,8 +276,7 @@ def test_dims_that_only_the_run_knows_are_refused_where_results_are_cut(name):
 
 
 def test_other_misuses_say_what_to_do():
-    g = ag.Graph()
-    x = g.input("x", (3, 3), "float64")
+    x = ag.Graph().input("x", (3, 3), "float64")
     with pytest.raises(GraphTypeError, match="mode is 'reduced', 'complete' or 'r', got 'raw'"):
         ag.ops.qr(x, mode="raw")
     with pytest.raises(GraphTypeError, match="eigh: UPLO is 'L', 'U' or None, got 'l'"):
@@ -317,16 +289,14 @@ def test_other_misuses_say_what_to_do():
         ag.ops.solve(x, np.ones(4))
 
 
-@pytest.mark.parametrize("name", [*SQUARE, "pinv", "svd", "svdvals", "qr"])
+@each("name", [*SQUARE, "pinv", "svd", "svdvals", "qr"])
 def test_batches_whose_size_only_the_run_knows_differentiate(name):
     value = hermitian(square(4, 3, 3, shift=6))
     x = input_for(value, None)
     nodes = getattr(ag.ops, name)(x)
     nodes = [nodes] if isinstance(nodes, ag.Node) else list(nodes)
     y = sum((node * node).sum() for node in nodes)
-
     (gradient,) = evaluate(ag.gradients(y, [x]), {x: value})
-
     assert gradient.shape == value.shape
 
 

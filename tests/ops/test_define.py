@@ -7,6 +7,7 @@ import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError
 from actorgraph.op import REGISTRY
+from tests._each import each
 from tests._evaluate import evaluate
 
 UNARY = {"scheme": "f[*s] -> f[*s]", "forward": lambda xp, x: xp.sinh(x)}
@@ -176,8 +177,8 @@ def test_a_notebook_declares_an_op_again_and_earlier_nodes_keep_theirs():
         ag.ops.define("define_cell", **UNARY)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
+@each(
+    "wrong, said",
     [
         ({"name": "two words"}, "name is an identifier, got 'two words'"),
         ({"forward": 3}, "forward has to be callable, got 3"),

@@ -80,10 +80,8 @@ def test_einsum_equals_numpy(case, dtype, optimize):
     subscripts, *shapes = case
     values = arrays(*shapes, dtype=dtype)
     xs = inputs(ag.Graph(), values)
-
     y = ag.ops.einsum(subscripts, *xs, optimize=optimize)
     (result,) = evaluate(y, dict(zip(xs, values, strict=True)))
-
     wanted = np.einsum(subscripts, *values)
     assert y.shape == result.shape == wanted.shape
     assert y.dtype == result.dtype == wanted.dtype
@@ -97,10 +95,8 @@ def test_einsum_is_linear_in_each_operand_forward_and_reverse(case):
     xs = inputs(ag.Graph(), values)
     y = ag.ops.einsum(subscripts, *xs)
     (ct,) = arrays(y.shape, dtype="complex128")
-
     nodes = [*pushed(y, xs, values), *ag.gradients([y], xs, seeds=[ct])]
     results = evaluate([y, *nodes], dict(zip(xs, values, strict=True)))
-
     for tangent in results[1 : 1 + len(xs)]:
         np.testing.assert_allclose(tangent, results[0], rtol=1e-12)
     for value, gradient in zip(values, results[1 + len(xs) :], strict=True):
@@ -110,7 +106,7 @@ def test_einsum_is_linear_in_each_operand_forward_and_reverse(case):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("case", SUBSCRIPTS, ids=str)
+@each("case", SUBSCRIPTS)
 def test_einsum_agrees_with_pytorch_to_second_order(case):
     torch = pytest.importorskip("torch")
     subscripts, *shapes = case
@@ -142,12 +138,10 @@ def test_einsum_takes_symbols_and_dims_that_only_the_run_knows(case, unknown):
     names = {2: "two", 3: "three", 4: "four", 5: "five"}
     dims = [tuple(None if unknown and d > 1 else names.get(d, d) for d in s) for s in shapes]
     xs = inputs(ag.Graph(), values, dims)
-
     y = ag.ops.einsum(subscripts, *xs)
     wanted = np.einsum(subscripts, *values)
     gradients = ag.gradients([y], xs, seeds=[ag.ops.zeros_like(y) + 1])
     results = evaluate([y, *gradients], dict(zip(xs, values, strict=True)))
-
     np.testing.assert_allclose(results[0], wanted, rtol=1e-12)
     for value, gradient in zip(values, results[1:], strict=True):
         assert gradient.shape == value.shape
@@ -157,9 +151,7 @@ def test_einsum_takes_symbols_and_dims_that_only_the_run_knows(case, unknown):
 def test_einsum_of_attention_makes_one_batched_product():
     g = ag.Graph()
     q, k = g.input("q", ("batch", "time", 8, 16)), g.input("k", ("batch", "time", 8, 16))
-
     y = ag.ops.einsum("bihd,bjhd->bhij", q, k)
-
     assert y.shape == ("batch", 8, "time", "time")
     assert [node.op.name for node in g if node.inputs] == ["transpose", "transpose", "matmul"]
 
@@ -175,9 +167,7 @@ def test_einsum_contracts_from_left_to_right_without_opt_einsum(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     values = arrays((2, 3), (3, 4), (4, 2))
     xs = inputs(ag.Graph(), values)
-
     y = ag.ops.einsum("ij,jk,kl->il", *xs)
-
     assert y.inputs[0].inputs == (xs[0], xs[1])
     (result,) = evaluate(y, dict(zip(xs, values, strict=True)))
     np.testing.assert_allclose(result, np.linalg.multi_dot(values))
@@ -189,15 +179,13 @@ def test_einsum_takes_the_cheaper_order_of_opt_einsum():
     pytest.importorskip("opt_einsum")
     g = ag.Graph()
     a, b, c = g.input("a", (50, 50)), g.input("b", (50, 50)), g.input("c", (50,))
-
     y = ag.ops.einsum("ij,jk,k->i", a, b, c, optimize="optimal")
-
     assert [node.shape for node in g if node.op.name == "matmul"] == [(50, 1), (50, 1)]
     assert y.shape == (50,)
 
 
-@pytest.mark.parametrize(
-    ("subscripts", "shapes", "error", "text"),
+@each(
+    "subscripts, shapes, error, text",
     [
         ("ij,jk->ik", [(2, 3)], GraphTypeError, "names 2 operands, got 1"),
         ("ijk->i", [(2, 3)], GraphTypeError, "names 3 dims of an operand of 2"),
@@ -212,7 +200,6 @@ def test_einsum_takes_the_cheaper_order_of_opt_einsum():
 )
 def test_einsum_names_what_does_not_fit(subscripts, shapes, error, text):
     xs = inputs(ag.Graph(), arrays(*shapes))
-
     with pytest.raises(error, match=text):
         ag.ops.einsum(subscripts, *xs)
 
@@ -238,7 +225,7 @@ TENSORDOT = [
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("left", "right", "axes"), TENSORDOT)
+@each("left, right, axes", TENSORDOT)
 def test_tensordot_agrees_with_numpy_and_pytorch(left, right, axes):
     torch = pytest.importorskip("torch")
     values = arrays(left, right)
@@ -254,8 +241,8 @@ def test_tensordot_agrees_with_numpy_and_pytorch(left, right, axes):
         np.testing.assert_allclose(mine, wanted.numpy(), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("axes", "text"),
+@each(
+    "axes, text",
     [
         (([0, 1], [0]), "2 axes of the first operand cannot be paired with 1"),
         (([0, 0], [0, 1]), r"axes \(0, 0\) name a dim"),
@@ -268,16 +255,14 @@ def test_tensordot_agrees_with_numpy_and_pytorch(left, right, axes):
 )
 def test_tensordot_refuses_duplicate_and_unequal_axes(axes, text):
     x = ag.Graph().input("x", (2, 3, 4))
-
     with pytest.raises(ShapeError, match=text):
         ag.ops.tensordot(x, x, axes)
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [((2, 3), (4, 5)), ((2,), (3, 4)), ((), (3,)), ((2, 3, 2), (2,)), ((0,), (2,))],
+@each(
+    "left, right", [((2, 3), (4, 5)), ((2,), (3, 4)), ((), (3,)), ((2, 3, 2), (2,)), ((0,), (2,))]
 )
-@pytest.mark.parametrize("unknown", [False, True])
+@each("unknown", [False, True])
 def test_kron_equals_numpy_and_is_bilinear(left, right, unknown):
     values = arrays(left, right, dtype="complex128")
     dims = [tuple(None for _ in value.shape) for value in values] if unknown else None
@@ -301,15 +286,12 @@ def test_kron_equals_numpy_and_is_bilinear(left, right, unknown):
 def test_vecdot_equals_numpy_along_any_axis(axis):
     values = arrays((3, 3, 2), (3, 3, 2), dtype="complex128")
     x, y = inputs(ag.Graph(), values)
-
     got = evaluate([ag.ops.vecdot(x, y, axis)], {x: values[0], y: values[1]})
-
     np.testing.assert_allclose(got[0], np.vecdot(*values, axis=axis), rtol=1e-12)
 
 
 def test_vecdot_of_vectors_of_different_lengths_is_refused():
     g = ag.Graph()
-
     with pytest.raises(ShapeError, match="vecdot.*do not fit: 3 and 4"):
         ag.ops.vecdot(g.input("x", (2, 3)), g.input("y", (2, 4)))
 
@@ -319,10 +301,8 @@ def test_bmm_multiplies_transposes_as_views(transposed):
     left, right = arrays((2, 3, 4), (2, 4, 5))
     values = [v.swapaxes(1, 2) if t else v for v, t in zip((left, right), transposed, strict=True)]
     x, y = inputs(ag.Graph(), values)
-
     z = ag.ops.bmm(x, y, transpose_x=transposed[0], transpose_y=transposed[1])
     got = evaluate([z, *ag.gradients(z.sum(), [x, y])], {x: values[0], y: values[1]})
-
     assert {node.op.name for node in z.graph} >= {"matmul"}
     np.testing.assert_allclose(got[0], left @ right, rtol=1e-12)
     ones = np.ones((2, 3, 5))

@@ -30,8 +30,7 @@ def values(build, *arrays, dtype="float64"):
 
 def test_large_gradients_of_relu_are_masked():
     x, seed = np.random.default_rng(0).normal(size=(2, 123, 131))
-    graph = ag.Graph()
-    node = graph.input("x", x.shape, "float64")
+    node = ag.Graph().input("x", x.shape, "float64")
     [dx] = ag.gradients([ops.relu(node)], [node], seeds=[seed])
     for feed in (x, np.asfortranarray(x)):
         np.testing.assert_array_equal(evaluate([dx], {node: feed})[0], np.where(x > 0, seed, 0))
@@ -116,7 +115,7 @@ KINKS = {
 }
 
 
-@pytest.mark.parametrize("name", KINKS)
+@each("name", KINKS)
 def test_slope_at_a_kink_is_the_documented_one(name):
     build, points, slopes = KINKS[name]
     _, gradient = value_and_gradients(build, points)
@@ -124,7 +123,7 @@ def test_slope_at_a_kink_is_the_documented_one(name):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("name", KINKS)
+@each("name", KINKS)
 def test_slope_at_a_kink_is_that_of_pytorch(name):
     torch = pytest.importorskip("torch")
     functions = torch.nn.functional
@@ -207,8 +206,8 @@ def test_logaddexp_of_minus_infinity_has_no_nan(name):
 
 
 @pytest.mark.filterwarnings("ignore:overflow")  # the sum of two largest numbers itself
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+@each("dtype", FLOATS)
+@each("name", ["logaddexp", "logaddexp2"])
 def test_shares_of_logaddexp_are_exact_for_any_size(name, dtype):
     top = float(np.finfo(dtype).max)
     xs, ys = [INF, top, 0.9 * top, INF, -top, -INF], [1.0, top, -0.9 * top, INF, top, 3.0]
@@ -287,8 +286,8 @@ def test_round_takes_decimals(decimals):
     )
 
 
-@pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite"])
-@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
+@each("name", ["isnan", "isinf", "isfinite"])
+@each("dtype", ["float16", "float64", "complex64"])
 def test_tests_of_elements_are_those_of_numpy(name, dtype):
     xs = np.array([NAN, INF, -INF, 1.0], dtype)
     got = values(getattr(ops, name), xs, dtype=dtype)
@@ -345,8 +344,8 @@ def test_gelu_and_silu_keep_their_digits_in_the_left_tail():
 # -- errors -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
+@each(
+    "call, said",
     [
         (lambda x: ops.hardtanh(x, 1, -1), r"min_val 1 is above max_val -1"),
         (lambda x: ops.softshrink(x, -1), "lambd has to be at least 0, got -1"),

@@ -90,7 +90,6 @@ def errors(f, name, array):
 def test_products_and_reductions_round_once(what, name):
     f = {**PRODUCTS, **REDUCTIONS}[what]
     array = np.random.default_rng(0).uniform(0.25, 1, SIZE).astype(kind_of(name))
-
     assert errors(f, name, array).max() <= 1.01
 
 
@@ -98,7 +97,6 @@ def test_products_and_reductions_round_once(what, name):
 @each("what", ["cholesky", "eigh", "inv", "pinv", "qr", "svd"])
 def test_linear_algebra_asks_for_float32(what, name):
     x = ag.Graph().input("x", (3, 3), kind_of(name))
-
     with pytest.raises(GraphTypeError, match=rf"{what} takes float32.*with \.astype\('float32'\)"):
         getattr(ops, what)(x)
 

@@ -80,16 +80,14 @@ def test_transforms_over_axes_equal_numpy(name, s, axes, norm):
 def test_sizes_without_axes_belong_to_the_last_ones():
     value = signal(4, 3, 5)
     x = ag.Graph().input("x", value.shape, "float64")
-
     (got,) = evaluate(ag.ops.fftn(x, (2, 6)), {x: value})
-
     near(got, np.fft.fftn(value, (2, 6), (-2, -1)))
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
-@pytest.mark.parametrize("n", [None, 3, 8])
-@pytest.mark.parametrize("name", ALONG)
+@each("norm", ["backward", "ortho", "forward"])
+@each("n", [None, 3, 8])
+@each("name", ALONG)
 def test_gradients_agree_with_pytorch_to_second_order(name, n, norm):
     torch = pytest.importorskip("torch")
     for dtype in dtypes(name)[1::2]:
@@ -160,9 +158,9 @@ def test_transforms_of_hermitian_signals_are_those_of_numpy(name, n, norm):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
-@pytest.mark.parametrize("s", [None, (4, 6)])
-@pytest.mark.parametrize("name", [*TWO_AND_MORE, *HERMITIAN, "hfft", "ihfft"])
+@each("norm", ["backward", "ortho", "forward"])
+@each("s", [None, (4, 6)])
+@each("name", [*TWO_AND_MORE, *HERMITIAN, "hfft", "ihfft"])
 def test_gradients_of_the_others_agree_with_pytorch(name, s, norm):
     torch = pytest.importorskip("torch")
     real = name.startswith(("rfft", "ihfft"))
@@ -183,17 +181,15 @@ def test_gradients_of_the_others_agree_with_pytorch(name, s, norm):
         np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
 
 
-@pytest.mark.parametrize("dim", ["n", None])
-@pytest.mark.parametrize("name", ALONG)
+@each("dim", ["n", None])
+@each("name", ALONG)
 def test_lengths_that_are_symbols_or_unknown_differentiate(name, dim):
     value = signal(2, 5)
     x = ag.Graph().input("x", ("batch", dim), "float64")
     y = getattr(ag.ops, name)(x)
     (gradient,) = ag.gradients([y], [x], seeds=[ag.ops.zeros_like(y) + 1])
     (second,) = ag.gradients([gradient * gradient], [x], seeds=[ag.ops.zeros_like(x) + 1])
-
     got = evaluate([y, gradient, second], {x: value})
-
     wanted = getattr(np.fft, name)(value)
     assert len(y.shape) == 2
     near(got[0], wanted)
@@ -208,7 +204,6 @@ def test_a_symbol_may_be_the_number_of_points():
     assert y.shape == (2, "floordiv(n, 2) + 1")
     z = ag.ops.fft(x, "n") * ag.ops.astype(other, "complex128")
     (gradient,) = ag.gradients([z], [x], seeds=[ag.ops.zeros_like(z) + 1])
-
     for n in (3, 8):
         points = signal(n)
         got = evaluate([z, gradient], {x: signal(2, 5), other: points})
@@ -221,9 +216,7 @@ def test_parsevals_theorem_gives_the_gradient_of_energy():
     x = ag.Graph().input("x", (6,), "float64")
     z = ag.ops.fft(x, norm="ortho")
     energy = ag.ops.real(z * ag.ops.conj(z)).sum()
-
     (gradient,) = evaluate(ag.gradients(energy, [x]), {x: value})
-
     assert gradient.dtype == np.float64
     np.testing.assert_allclose(gradient, 2 * value, rtol=1e-12)
 

@@ -94,7 +94,6 @@ def test_functions_equal_those_of_pytorch_to_second_order(name, shapes, options)
     options = {key: value for key, value in options.items() if key != "low"}
     once = ("pdist", "multi_margin_loss", "multilabel_margin_loss")  # in PyTorch
     mine = {OTHER_NAMES.get(key, key): value for key, value in options.items()}
-
     compare(
         lambda *xs: getattr(ag.ops, name)(*xs, **fitted(mine, xs[0].dtype)),
         lambda torch, *xs: getattr(torch.nn.functional, name)(
@@ -120,12 +119,10 @@ def test_distances_of_all_rows_equal_those_of_pytorch(p):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("corners", [False, True])
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize(
-    ("mode", "axes"), [("bilinear", 2), ("nearest", 2), ("bicubic", 2), ("bilinear", 3),
-                       ("nearest", 3)],
-)  # fmt: skip
+@each("corners", [False, True])
+@each("padding", ["zeros", "border", "reflection"])
+@each("mode, axes", [("bilinear", 2), ("nearest", 2), ("bicubic", 2), ("bilinear", 3),
+                       ("nearest", 3)])  # fmt: skip
 def test_grid_sample_equals_that_of_pytorch_to_second_order(mode, axes, padding, corners):
     options = {"mode": mode, "padding_mode": padding, "align_corners": corners}
     sizes = (4, 3, 5)[:axes]
@@ -154,7 +151,6 @@ def test_the_grid_of_the_identity_gives_the_image_itself():
         grid = ag.ops.affine_grid(x.graph.constant(theta), (3, 2, 4, 5), align_corners=corners)
         for mode in ("bilinear", "nearest", "bicubic"):
             y = ag.ops.grid_sample(x, grid, mode, align_corners=corners)
-
             np.testing.assert_allclose(evaluate(y, {x: value})[0], value, rtol=1e-12)
 
 
@@ -162,15 +158,14 @@ def test_the_grid_of_the_identity_gives_the_image_itself():
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-@pytest.mark.parametrize("padding", [None, 0, -1])
-@pytest.mark.parametrize("offsets", [None, [0, 2, 2, 5]])
-@pytest.mark.parametrize("last", [False, True])
+@each("mode", ["sum", "mean", "max"])
+@each("padding", [None, 0, -1])
+@each("offsets", [None, [0, 2, 2, 5]])
+@each("last", [False, True])
 def test_embedding_bag_equals_that_of_pytorch(mode, padding, offsets, last):
     index = np.random.default_rng(0).integers(0, 4, (3, 2) if offsets is None else 5)
     options = {"mode": mode, "padding_idx": padding, "include_last_offset": last and bool(offsets)}
     starts = None if offsets is None else np.array(offsets)
-
     compare(
         lambda w: ag.ops.embedding_bag(index, w, starts, **options),
         lambda torch, w: torch.nn.functional.embedding_bag(
@@ -184,7 +179,6 @@ def test_embedding_bag_equals_that_of_pytorch(mode, padding, offsets, last):
 @pytest.mark.oracle
 def test_weighted_bags_equal_those_of_pytorch():
     index = np.array([[1, 2, 0], [3, 3, 1]])
-
     compare(
         lambda w, f: ag.ops.embedding_bag(index, w, mode="sum", per_sample_weights=f),
         lambda torch, w, f: torch.nn.functional.embedding_bag(
@@ -205,7 +199,6 @@ def test_whole_channels_are_dropped(name):
     y = getattr(ag.ops, name)(x, 0.4, training=True)
     with ag.TapeMachine([y]) as machine:
         value = machine.run_sync({"x": np.ones((2, 40, *(3,) * axes))})[y].value
-
     flat = value.reshape(80, -1)
     np.testing.assert_array_equal(flat, flat[:, :1] * np.ones_like(flat))
     assert len(np.unique(flat)) == 2
@@ -219,7 +212,6 @@ def test_alpha_dropout_keeps_mean_and_variance(name):
     value = np.random.default_rng(0).normal(size=(200, 200, 1))
     with ag.TapeMachine([y]) as machine:
         got = machine.run_sync({"x": value})[y].value
-
     assert abs(got.mean()) < 0.03
     assert abs(got.std() - 1) < 0.03
 
@@ -229,7 +221,6 @@ def test_slopes_are_drawn_in_training_and_the_middle_else():
     drawn, fixed = ag.ops.rrelu(x, 0.2, 0.4, training=True), ag.ops.rrelu(x, 0.2, 0.4)
     with ag.TapeMachine([drawn, fixed]) as machine:
         run = machine.run_sync({"x": -np.ones(1000)})
-
     slopes = -run[drawn].value
     assert 0.2 <= slopes.min() < 0.21 < 0.39 < slopes.max() < 0.4
     np.testing.assert_allclose(run[fixed].value, -0.3)
@@ -241,7 +232,6 @@ def test_gumbel_softmax_draws_with_the_probabilities_of_softmax():
     y = ag.ops.gumbel_softmax(x, 0.1)
     with ag.TapeMachine([y]) as machine:
         value = machine.run_sync({"x": logits})[y].value
-
     np.testing.assert_allclose(value.sum(-1), 1, rtol=1e-5)
     np.testing.assert_allclose((value > 0.5).mean(0), [0.1, 0.6, 0.3], atol=0.03)
 
@@ -277,14 +267,12 @@ def test_gumbel_softmax_draws_with_the_probabilities_of_softmax():
 def test_wrong_calls_are_explained(name, shapes, options, error, text):
     graph = ag.Graph()
     xs = [graph.input(f"x{i}", shape) for i, shape in enumerate(shapes)]
-
     with pytest.raises(error, match=text):
         getattr(ag.ops, name)(*xs, **options)
 
 
 def test_wrong_bags_are_explained():
     w = ag.Graph().input("w", (4, 3))
-
     with pytest.raises(GraphTypeError, match="'sum' with weights, got 'mean'"):
         ag.ops.embedding_bag(INTS, w, per_sample_weights=np.ones((2, 3), "f4"))
     with pytest.raises(ShapeError, match="takes a matrix, or a vector with offsets"):

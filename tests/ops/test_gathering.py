@@ -40,8 +40,8 @@ def test_take_along_axis_is_that_of_numpy(axis, shape):
     np.testing.assert_allclose(gradient, 2 * times * X)
 
 
-@pytest.mark.parametrize(
-    ("shape", "index_shape", "axis"),
+@each(
+    "shape, index_shape, axis",
     [
         ((3, 4), (1, 2), 1),
         ((3, 4), (5, 1), 0),
@@ -143,7 +143,7 @@ def test_index_put_is_assignment_to_a_copy(index, shape):
     assert y.shape == x.shape
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
+@each("index", INDICES)
 def test_index_put_may_add(index):
     x = node(X)
     wanted = X.copy()

@@ -43,7 +43,6 @@ def test_op_in_half_precision_is_near_that_in_double(name, half):
         results.append(
             evaluate([y, *ag.gradients(y.sum(), [x])], {x: value.astype(dtype).astype(kind)})
         )
-
     for got, wanted in zip(*results, strict=True):
         assert got.dtype == dtype
         scale = max(1.0, np.abs(wanted).max())
@@ -53,25 +52,19 @@ def test_op_in_half_precision_is_near_that_in_double(name, half):
 def test_defaults_of_rms_norm_know_bfloat16():
     dtype, _ = dtypes("bfloat16")
     x = ag.Graph().input("x", (1, 4), dtype)
-
     (got,) = evaluate(ag.ops.rms_norm(x, 4), {x: np.ones((1, 4), dtype)})
-
     np.testing.assert_allclose(got.astype("f4"), 1, atol=0.01)
 
 
 def test_long_averages_in_float16_are_summed_in_float32():
     x = ag.Graph().input("x", (1, 1, 4096), "float16")
     value = np.full(x.shape, 100, "float16")  # the sum is above the largest float16
-
     (got,) = evaluate(ag.ops.avg_pool1d(x, 4096), {x: value})
-
     np.testing.assert_array_equal(got, 100)
 
 
 def test_gradient_of_a_mean_of_more_numbers_than_float16_counts_is_not_lost():
-    g = ag.Graph()
-    x = g.input("x", (70_000,), "float16")
+    x = ag.Graph().input("x", (70_000,), "float16")
     [slope] = ag.gradients(ag.ops.mean(x), [x])
-
     [found] = evaluate([slope], {x: np.ones(70_000, "float16")})
     np.testing.assert_array_equal(found, np.float16(1 / 70_000))

@@ -1,10 +1,10 @@
 """Where a formula reads 0 / 0, inf - inf or 0 * inf but its limit is finite, or there is none."""
 
 import numpy as np
-import pytest
 
 import actorgraph as ag
 from actorgraph import ops
+from tests._each import each
 from tests._evaluate import evaluate
 
 ORIGIN = np.zeros(3)
@@ -21,7 +21,7 @@ KINKS = {  # continuous, without a gradient at the origin: all derivatives are 0
 }
 
 
-@pytest.mark.parametrize("name", KINKS)
+@each("name", KINKS)
 def test_derivatives_at_a_kink_are_zero_to_third_order(name):
     f = KINKS[name]
     with np.errstate(all="raise"):
@@ -72,7 +72,7 @@ LIMITS = {  # formula, where, value, gradient, Hessian; as written all three are
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@each("name", LIMITS)
 def test_inexact_transforms_keep_a_formula_finite_where_its_limit_is(name):
     f, point, value, gradient, hessian = LIMITS[name]
     point = np.array(point, "float64")
@@ -94,8 +94,7 @@ def test_the_square_root_has_an_infinite_slope_at_zero():
 
 
 def test_a_guarded_square_root_gets_nothing_from_the_branch_that_is_not_taken():
-    g = ag.Graph()
-    x = g.input("x", (2,), "float64")
+    x = ag.Graph().input("x", (2,), "float64")
     y = ops.where(x > 0, ops.sqrt(ops.where(x > 0, x, 1.0)), 0.0)
     (got,) = evaluate(ag.gradients(y.sum(), [x]), {x: np.array([0.0, 4.0])})
     np.testing.assert_array_equal(got, [0, 0.25])

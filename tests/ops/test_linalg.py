@@ -45,10 +45,8 @@ def inputs(graph, values, symbolic=False):
 def test_matmul_equals_numpy_in_every_rank_and_keeps_the_dtype(left, right, dtype):
     values = arrays(left, right, dtype=dtype)
     x, y = inputs(ag.Graph(), values)
-
     z = ag.ops.matmul(x, y)
     (result,) = evaluate(z, {x: values[0], y: values[1]})
-
     expected = np.matmul(*values)
     assert z.shape == expected.shape
     assert z.dtype == result.dtype == expected.dtype
@@ -59,9 +57,7 @@ def test_matmul_equals_numpy_in_every_rank_and_keeps_the_dtype(left, right, dtyp
 def test_matmul_has_the_shape_of_its_value_when_dims_are_symbols(left, right):
     values = arrays(left, right)
     x, y = inputs(ag.Graph(), values, symbolic=True)
-
     grads = ag.gradients(ag.ops.matmul(x, y).sum(), [x, y])
-
     results = evaluate(grads, {x: values[0], y: values[1]})
     assert [grad.shape for grad in grads] == [x.shape, y.shape]
     assert [result.shape for result in results] == [left, right]
@@ -71,9 +67,7 @@ def test_matmul_of_arrays_without_known_dims_differentiates():
     g = ag.Graph()
     x, y = g.input("x", (None, None, 4), "float64"), g.input("y", (4, None), "float64")
     a, b = arrays((2, 3, 4), (4, 5))
-
     results = evaluate(ag.gradients(ag.ops.matmul(x, y).sum(), [x, y]), {x: a, y: b})
-
     ones = np.ones((2, 3, 5))
     assert np.allclose(results[0], ones @ b.T, rtol=1e-12)
     assert np.allclose(results[1], np.einsum("bij,bik->jk", a, ones), rtol=1e-12)
@@ -82,9 +76,7 @@ def test_matmul_of_arrays_without_known_dims_differentiates():
 def test_the_gradient_of_a_batch_times_a_matrix_is_one_product():
     g = ag.Graph()
     x, w = g.input("x", ("batch", "time", 4), "float32"), g.parameter("w", np.ones((4, 2), "f4"))
-
     (dw,) = ag.gradients(ag.ops.matmul(x, w).sum(), [w])
-
     assert dw.op.name == "matmul"
     assert [part.shape for part in dw.inputs] == [(4, "batch*time"), ("batch*time", 2)]
 
@@ -100,49 +92,39 @@ def test_the_gradient_of_a_batch_times_a_matrix_is_one_product():
 )
 def test_matmul_names_what_does_not_fit(left, right, text):
     g = ag.Graph()
-
     with pytest.raises(ShapeError, match=text):
         ag.ops.matmul(g.input("x", left), g.input("y", right))
 
 
 def test_matmul_of_a_symbol_and_another_symbol_is_checked_in_the_run():
     g = ag.Graph()
-
     z = ag.ops.matmul(g.input("x", (3, "n")), g.input("y", ("m", 2)))
-
     assert z.checks == [("n", "m")]
 
 
 def test_matmul_of_mixed_dtypes_names_both_nodes_and_the_way_out():
     g = ag.Graph()
     x, y = g.input("x", (3, 4), "float32"), g.input("y", (4, 2), "float64")
-
     with pytest.raises(GraphTypeError, match=r"'x' is float32 but 'y' is float64.*\.astype"):
         ag.ops.matmul(x, y)
 
 
 def test_matmul_of_bools_is_a_type_error():
-    g = ag.Graph()
-    x = g.input("x", (3, 3), "bool")
-
+    x = ag.Graph().input("x", (3, 3), "bool")
     with pytest.raises(GraphTypeError, match="bool is not a number"):
         ag.ops.matmul(x, x)
 
 
 def test_matmul_takes_an_array_on_either_side():
-    g = ag.Graph()
-    x = g.input("x", (3, 3), "float64")
+    x = ag.Graph().input("x", (3, 3), "float64")
     a, b = arrays((3, 3), (3, 3))
-
     left, right = evaluate([ag.ops.matmul(a, x), ag.ops.matmul(x, a)], {x: b})
-
     assert np.array_equal(left, a @ b)
     assert np.array_equal(right, b @ a)
 
 
 def test_the_cost_of_matmul_is_two_operations_per_multiplication():
     matmul = REGISTRY["matmul"]
-
     assert matmul.flops(((7, 3, 4), (4, 2)), (7, 3, 2), {}) == 2 * 7 * 3 * 2 * 4
     assert matmul.flops(((4,), (4,)), (), {}) == 8
     assert matmul.flops(((0, 4), (4, 2)), (0, 2), {}) == 1
@@ -160,31 +142,23 @@ def test_the_cost_of_more_than_an_int64_counts_is_no_negative_number(name, shape
     assert REGISTRY[name].flops(shapes, result, attrs) > 2**62
 
 
-@pytest.mark.parametrize(
-    ("left", "right"), [((), (3,)), ((3,), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 3), (3, 2))]
-)
+@each("left, right", [((), (3,)), ((3,), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 3), (3, 2))])
 def test_dot_equals_numpy_up_to_rank_2(left, right):
     values = arrays(left, right)
     x, y = inputs(ag.Graph(), values)
-
     (result,) = evaluate(ag.ops.dot(x, y), {x: values[0], y: values[1]})
-
     assert np.array_equal(result, np.dot(*values))
 
 
 def test_dot_takes_python_scalars():
-    g = ag.Graph()
-    x = g.input("x", (3,), "float32")
-
+    x = ag.Graph().input("x", (3,), "float32")
     (result,) = evaluate(ag.ops.dot(2, x), {x: np.ones(3, "float32")})
-
     assert result.dtype == "float32"
     assert np.array_equal(result, [2, 2, 2])
 
 
 def test_dot_above_rank_2_names_matmul():
     g = ag.Graph()
-
     with pytest.raises(ShapeError, match="ranks 3 and 2; for batches of matrices use matmul"):
         ag.ops.dot(g.input("x", (2, 3, 4)), g.input("y", (4, 2)))
 
@@ -195,9 +169,7 @@ def test_dot_above_rank_2_names_matmul():
 def test_outer_equals_numpy_and_flattens(left, right):
     values = arrays(left, right)
     x, y = inputs(ag.Graph(), values)
-
     z = ag.ops.outer(x, y)
-
     (result,) = evaluate(z, {x: values[0], y: values[1]})
     assert z.shape == result.shape
     assert np.array_equal(result, np.outer(*values))
@@ -209,9 +181,7 @@ def test_the_gradient_of_outer_does_not_swap_its_operands():
     x, y = g.input("x", (2,), "float64"), g.input("y", (3,), "float64")
     a, b = np.array([1.0, 2.0]), np.array([3.0, 5.0, 7.0])
     weight = np.array([[1.0, 0.0, 2.0], [0.0, 4.0, 0.0]])
-
     dx, dy = evaluate(ag.gradients((ag.ops.outer(x, y) * weight).sum(), [x, y]), {x: a, y: b})
-
     assert np.array_equal(dx, weight @ b)
     assert np.array_equal(dy, weight.T @ a)
 
@@ -226,16 +196,14 @@ def test_complex_gradients_are_adjoints():
         for shape in ((3, 4), (4, 2), (3, 4), (3, 2))
     )
     z = ag.ops.matmul(x, y)
-
     (dx,) = evaluate(ag.gradients(z, x, seeds=[ct]), {x: a, y: b})
     (tangent,) = evaluate(tangents(z, {x: g.constant(t)}), {x: a, y: b})
-
     assert np.allclose(np.vdot(tangent, ct), np.vdot(t, dx), rtol=1e-12)
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("left", "right"), SHAPES)
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@each("left, right", SHAPES)
+@each("dtype", ["float64", "complex128"])
 def test_gradients_of_matmul_equal_those_of_pytorch(left, right, dtype):
     torch = pytest.importorskip("torch")
     values = arrays(left, right, dtype=dtype)
@@ -244,9 +212,7 @@ def test_gradients_of_matmul_equal_those_of_pytorch(left, right, dtype):
     x, y = inputs(ag.Graph(), values)
     z = ag.ops.matmul(x, y)
     (seed,) = arrays(z.shape, dtype=dtype)
-
     grads = evaluate(ag.gradients(z, [x, y], seeds=[seed]), {x: values[0], y: values[1]})
-
     theirs = [torch.tensor(value, requires_grad=True) for value in values]
     torch.matmul(*theirs).backward(torch.tensor(seed))
     for grad, their in zip(grads, theirs, strict=True):

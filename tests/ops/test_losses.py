@@ -28,15 +28,12 @@ def graph_of(logits, targets, reduction="mean"):
 # -- softmax and log_softmax ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@each("axis", [0, 1, -1])
+@each("dtype", ["float16", "float32", "float64"])
 def test_softmax_sums_to_one_and_log_softmax_is_its_log(axis, dtype):
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4), dtype)
+    x = ag.Graph().input("x", (2, 3, 4), dtype)
     value = np.linspace(-3, 3, 24).reshape(2, 3, 4).astype(dtype)
-
     p, log_p = evaluate([ag.ops.softmax(x, axis), ag.ops.log_softmax(x, axis)], {x: value})
-
     assert p.dtype == log_p.dtype == dtype
     tolerance = 8 * np.finfo(dtype).eps
     assert np.allclose(p.sum(axis), 1, atol=tolerance)
@@ -45,22 +42,17 @@ def test_softmax_sums_to_one_and_log_softmax_is_its_log(axis, dtype):
 
 def test_softmax_and_log_softmax_of_one_node_never_merge():
     """Regression: Gorgonia leaves the flag that tells the two apart out of the hash."""
-    g = ag.Graph()
-    x = g.input("x", (3, 4))
-
+    x = ag.Graph().input("x", (3, 4))
     nodes = {ag.ops.softmax(x), ag.ops.log_softmax(x), ag.ops.softmax(x, 0)}
-
     assert len(nodes) == 3
     assert ag.ops.softmax(x) is ag.ops.softmax(x, 1)
 
 
 @pytest.mark.parametrize("shift", [1e4, -1e4])
 def test_softmax_is_stable_far_from_zero(shift):
-    g = ag.Graph()
-    x = g.input("x", (3,), "float32")
+    x = ag.Graph().input("x", (3,), "float32")
     value = np.array([1, 2, 3], "float32")
     nodes = [ag.ops.softmax(x), ag.ops.log_softmax(x)]
-
     assert np.array_equal(
         evaluate(nodes, {x: value + np.float32(shift)}), evaluate(nodes, {x: value})
     )
@@ -81,21 +73,16 @@ def test_few_classes_are_computed_like_many(rows, classes, order):
     p = np.exp(shifted) / np.exp(shifted).sum(-1, keepdims=True)
     one_hot = targets[..., None] == np.arange(classes)
     wanted = p, np.log(p), -np.log(p[one_hot]).reshape(rows), p - one_hot
-
     nodes = [ag.ops.softmax(z), ag.ops.log_softmax(z), loss, *ag.gradients(loss.sum(), [z])]
     results = evaluate(nodes, {z: laid, t: targets})
-
     for got, true in zip(results, wanted, strict=True):
         assert np.allclose(got, true, rtol=1e-12, atol=1e-13)
 
 
 def test_softmax_gives_masked_entries_nothing():
-    g = ag.Graph()
-    x = g.input("x", (3,), "float64")
+    x = ag.Graph().input("x", (3,), "float64")
     p = ag.ops.softmax(x)
-
     value, grad = evaluate([p, *ag.gradients((p * p).sum(), [x])], {x: np.array([0, -np.inf, 0])})
-
     assert np.array_equal(value, [0.5, 0, 0.5])
     assert np.array_equal(grad, [0, 0, 0])
 
@@ -103,12 +90,9 @@ def test_softmax_gives_masked_entries_nothing():
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax_of_nothing_is_nothing(name, shape):
-    g = ag.Graph()
-    x = g.input("x", shape, "float32")
+    x = ag.Graph().input("x", shape, "float32")
     y = getattr(ag.ops, name)(x)
-
     results = evaluate([y, *ag.gradients(y.sum(), [x])], {x: np.zeros(shape, "float32")})
-
     assert [(result.shape, result.dtype.name) for result in results] == [(shape, "float32")] * 2
 
 
@@ -116,7 +100,6 @@ def test_softmax_of_nothing_is_nothing(name, shape):
 def test_softmax_wants_floats_and_an_axis(name):
     g = ag.Graph()
     function = getattr(ag.ops, name)
-
     with pytest.raises(GraphTypeError, match=r"int64 is not a float; convert with \.astype"):
         function(g.input("i", (3,), "int64"))
     with pytest.raises(ShapeError, match=f"{name}: axis 2 is not an int in"):
@@ -135,7 +118,6 @@ def test_cross_entropy_is_the_negative_log_softmax_at_the_target(rows, kind):
     expected = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
         logits, targets[..., None].astype(int), -1
     ).squeeze(-1)
-
     for reduction, reduced in (
         ("none", expected),
         ("sum", expected.sum()),
@@ -155,10 +137,8 @@ def test_cross_entropy_keeps_float32_and_is_as_exact_as_float32_can_be(reduction
     grads = ag.gradients(loss, [z], seeds=[np.ones(loss.shape, "float32")])
     wide, tw, wide_loss = graph_of(logits.astype("float64"), targets, reduction)
     wide_grads = ag.gradients(wide_loss, [wide], seeds=[np.ones(loss.shape)])
-
     results = evaluate([loss, *grads], {z: logits, t: targets})
     exact = evaluate([wide_loss, *wide_grads], {wide: logits.astype("float64"), tw: targets})
-
     for result, true in zip(results, exact, strict=True):
         assert result.dtype == "float32"
         assert np.allclose(result, true, rtol=2e-6, atol=2e-6 * np.abs(true).max())
@@ -168,7 +148,6 @@ def test_cross_entropy_and_its_gradient_share_one_logarithm_of_softmax():
     logits, targets = logits_and_targets(3)
     z, t, loss = graph_of(logits, targets)
     (dz,) = ag.gradients(loss, [z])
-
     logs, chosen = loss.inputs
     assert (logs.op.name, logs.inputs, chosen) == ("log_softmax", (z,), t)
     found = [node.op.name for node in z.graph.topological_order([loss, dz])]
@@ -180,9 +159,7 @@ def test_cross_entropy_neither_overflows_nor_warns(scale):
     logits = np.array([[scale, 0.0], [0.0, scale]])
     z, t, loss = graph_of(logits, np.array([0, 0]), "none")
     grads = ag.gradients(loss.sum(), [z])
-
     value, grad = evaluate([loss, *grads], {z: logits, t: np.array([0, 0])})
-
     assert np.array_equal(value, [0, 1e4] if scale > 0 else [1e4, 0])
     assert np.isfinite(grad).all()
 
@@ -196,7 +173,6 @@ def test_cross_entropy_takes_any_memory_layout(order):
         targets = np.repeat(targets, 2)[::2]
     z, t, loss = graph_of(logits, targets, "none")
     nodes = [loss, *ag.gradients(loss.sum(), [z])]
-
     for got, expected in zip(
         evaluate(nodes, {z: laid, t: targets}),
         evaluate(nodes, {z: logits, t: targets.copy()}),
@@ -210,7 +186,6 @@ def test_cross_entropy_of_an_empty_batch_is_nan_without_a_warning():
     z, t = g.input("z", ("n", 4), "float32"), g.input("t", ("n",), "int64")
     feeds = {z: np.zeros((0, 4), "float32"), t: np.zeros(0, "int64")}
     expected = {"mean": np.nan, "sum": 0, "none": np.zeros(0)}
-
     for reduction in REDUCTIONS:
         loss = ag.ops.cross_entropy(z, t, reduction=reduction)
         value, grad = evaluate([loss, *ag.gradients(loss.sum(), [z])], feeds)
@@ -225,7 +200,6 @@ def test_a_target_out_of_range_raises_in_the_run_forward_and_backward(wrong):
     z, t, loss = graph_of(logits, targets)
     (dz,) = ag.gradients(loss, [z])
     targets[1] = wrong
-
     for node in (loss, dz):
         with pytest.raises(IndexError, match=f"{wrong}.* out of range for 4 classes"):
             evaluate(node, {z: logits, t: targets})
@@ -242,7 +216,6 @@ def test_a_target_out_of_range_raises_in_the_run_forward_and_backward(wrong):
 )
 def test_cross_entropy_wants_one_integer_per_row(shape, dtype, text):
     g = ag.Graph()
-
     with pytest.raises((ShapeError, GraphTypeError), match=f"cross_entropy: .*{text}"):
         ag.ops.cross_entropy(g.input("z", (3, 4)), g.input("t", shape, dtype))
 
@@ -250,22 +223,19 @@ def test_cross_entropy_wants_one_integer_per_row(shape, dtype, text):
 @pytest.mark.parametrize("function", [ag.ops.cross_entropy, ag.ops.nll_loss])
 def test_a_reduction_in_the_place_of_the_weight_is_told_its_name(function):
     g = ag.Graph()
-
     with pytest.raises(GraphTypeError, match="third argument is the weight .* reduction='sum'"):
         function(g.input("z", (3, 4)), g.input("t", (3,), "int64"), "sum")
 
 
 @pytest.mark.parametrize("function", [ag.ops.cross_entropy, ag.ops.mse_loss])
 def test_an_unknown_reduction_lists_the_known_ones(function):
-    g = ag.Graph()
-    x = g.input("x", (3, 4))
-
+    x = ag.Graph().input("x", (3, 4))
     with pytest.raises(GraphTypeError, match=r"one of \('mean', 'sum', 'none'\), got 'avg'"):
         function(x, x, reduction="avg")
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("shape", [("n", 4), (None, 4), (None, "n", 4)])
+@each("reduction", REDUCTIONS)
+@each("shape", [("n", 4), (None, 4), (None, "n", 4)])
 def test_cross_entropy_differentiates_thrice_with_dims_only_a_run_knows(reduction, shape):
     """The mean's count comes from the run; forward over reverse equals reverse over reverse."""
     rows = (3,) if len(shape) == 2 else (2, 3)
@@ -284,7 +254,6 @@ def test_cross_entropy_differentiates_thrice_with_dims_only_a_run_knows(reductio
         (third,) = ag.gradients((second * direction).sum(), [z])
         forward = tangents(first, {z: direction + 0 * z})
         results.append(evaluate([first, second, third, *forward], feeds))
-
     for symbolic, fixed in zip(*results, strict=True):
         assert np.allclose(symbolic, fixed, rtol=1e-12)
     assert np.allclose(results[0][1], results[0][3], rtol=1e-9, atol=1e-14)
@@ -295,13 +264,10 @@ def test_cross_entropy_differentiates_thrice_with_dims_only_a_run_knows(reductio
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_mse_loss_is_the_squared_difference(reduction):
-    g = ag.Graph()
-    x = g.input("x", (2, 3), "float64")
+    x = ag.Graph().input("x", (2, 3), "float64")
     a, b = np.arange(6.0).reshape(2, 3), np.ones((2, 3))
     loss = ag.ops.mse_loss(x, b, reduction=reduction)
-
     value, grad = evaluate([loss, *ag.gradients(loss.sum(), [x])], {x: a})
-
     squares = (a - b) ** 2
     expected = {"mean": squares.mean(), "sum": squares.sum(), "none": squares}[reduction]
     assert np.allclose(value, expected, rtol=1e-15)
@@ -311,18 +277,14 @@ def test_mse_loss_is_the_squared_difference(reduction):
 @pytest.mark.parametrize(("left", "right"), [((3, 1), (3,)), ((3, 1), (3, 4)), (("n",), (1,))])
 def test_mse_loss_never_broadcasts(left, right):
     g = ag.Graph()
-
     with pytest.raises(ShapeError, match=r"mse_loss: shapes \("):
         ag.ops.mse_loss(g.input("x", left), g.input("y", right))
 
 
 def test_mse_loss_of_an_empty_batch_is_nan_without_a_warning():
-    g = ag.Graph()
-    x = g.input("x", ("n", 2), "float32")
+    x = ag.Graph().input("x", ("n", 2), "float32")
     loss = ag.ops.mse_loss(x, x * 2)
-
     value, grad = evaluate([loss, *ag.gradients(loss, [x])], {x: np.zeros((0, 2), "float32")})
-
     assert np.isnan(value)
     assert grad.shape == (0, 2)
 
@@ -351,8 +313,8 @@ def compare_with_torch(build, theirs, *values, rtol=1e-9):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("rows", [(), (5,), (2, 3)])
+@each("reduction", REDUCTIONS)
+@each("rows", [(), (5,), (2, 3)])
 def test_cross_entropy_equals_that_of_pytorch_to_second_order(reduction, rows):
     logits, targets = logits_and_targets(*rows)
 
@@ -369,11 +331,10 @@ def test_cross_entropy_equals_that_of_pytorch_to_second_order(reduction, rows):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@each("axis", [0, 1, -1])
+@each("name", ["softmax", "log_softmax"])
 def test_softmax_equals_that_of_pytorch_to_second_order(name, axis):
     logits, _ = logits_and_targets(2, 3)
-
     compare_with_torch(
         lambda x: getattr(ag.ops, name)(x, axis),
         lambda torch, x: getattr(torch, name)(x, dim=axis),
@@ -385,7 +346,6 @@ def test_softmax_equals_that_of_pytorch_to_second_order(name, axis):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_mse_loss_equals_that_of_pytorch_to_second_order(reduction):
     rng = np.random.default_rng(3)
-
     compare_with_torch(
         lambda x, y: ag.ops.mse_loss(x, y, reduction=reduction),
         lambda torch, x, y: torch.nn.functional.mse_loss(x, y, reduction=reduction),

@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.errors import NodeError
+from tests._each import each
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -46,10 +47,10 @@ def same_bits(one, other, nodes):
                 assert got.tobytes() == wanted.tobytes()
 
 
-@pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine])
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize(
-    ("shape", "dims"),
+@each("kind", [ag.TapeMachine, ag.ActorMachine])
+@each("reduction", REDUCTIONS)
+@each(
+    "shape, dims",
     [((40, 10), ("n", 10)), ((5, 10), None), ((2, 30, 4), (None, None, 4)), ((3, 70), None)],
 )
 def test_a_loss_and_its_gradient_compute_one_logarithm_of_softmax_and_keep_their_bits(
@@ -65,7 +66,6 @@ def test_a_loss_and_its_gradient_compute_one_logarithm_of_softmax_and_keep_their
             [total, loss, b],
         )
         (steps,) = steps_of(machine)
-
     assert steps.count("log_softmax") == 1
 
 
@@ -78,7 +78,6 @@ def test_a_long_loss_in_actors_writes_into_buffers():
         )
         (plan,) = machine._plans.values()
         (spec,) = plan.partition.tasks
-
     (first,) = [step for step in spec.steps if step.op.name == "log_softmax"]
     assert first.id in plan.partition.buffered[0]
 
@@ -105,7 +104,6 @@ def test_floats_of_two_bytes_are_rounded_once_and_not_between(dtype):
     with ag.LispMachine([loss]) as lisp, ag.TapeMachine([loss]) as machine:
         done = machine.run_sync(feeds, backward=True)
         same_bits(done, lisp.run_sync(feeds, backward=True), [loss, b])
-
     z = (feeds["x"] + b.value).astype(np.float32)
     logs = z - np.log(np.exp(z).sum(1, keepdims=True))
     wanted = np.float32(-logs[np.arange(40), feeds["t"]].mean())
@@ -122,7 +120,6 @@ def test_a_class_out_of_range_is_an_error_of_the_loss(wrong):
         pytest.raises(NodeError, match="out of range for 10 classes") as caught,
     ):
         machine.run_sync(feeds, backward=True)
-
     assert (caught.value.node, caught.value.op) == (loss.name, "cross_entropy")
     assert caught.value.phase == "forward"
 
@@ -149,23 +146,20 @@ def test_logits_that_are_infinite_are_an_error_of_the_logarithm_of_softmax():
         pytest.raises(NodeError, match="invalid value") as caught,
     ):
         machine.run_sync(feeds, backward=True)
-
     assert (caught.value.node, caught.value.op) == (loss.inputs[0].name, "log_softmax")
     assert caught.value.phase == "forward"
 
 
-@pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine])
-@pytest.mark.parametrize("far", [0, 200, -200, 1e4])
-@pytest.mark.parametrize("axis", [1, 0, None])
+@each("kind", [ag.TapeMachine, ag.ActorMachine])
+@each("far", [0, 200, -200, 1e4])
+@each("axis", [1, 0, None])
 def test_logsumexp_and_its_gradient_keep_their_bits_also_where_rows_overflow(kind, far, axis):
     rng = np.random.default_rng(3)
     values = rng.normal(size=(40, 70)).astype("float32")
     values[1] += far
-    g = ag.Graph()
-    p = g.parameter("p", values)
+    p = ag.Graph().parameter("p", values)
     loss = (ops.logsumexp(p * 1.5, axis) ** 2).sum()
     with ag.LispMachine([loss]) as lisp, kind([loss]) as machine:
         done = machine.run_sync(backward=True)
         same_bits(done, lisp.run_sync(backward=True), [loss, p])
-
     assert np.isfinite(done[p].grad).all()

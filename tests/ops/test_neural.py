@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
 
@@ -32,7 +33,6 @@ def test_embedding_equals_that_of_pytorch_to_second_order(padding):
 @pytest.mark.parametrize("wrong", [-1, 4])
 def test_an_index_out_of_range_raises_in_the_run(wrong):
     w = ag.Graph().input("w", (4, 2))
-
     with pytest.raises(IndexError, match="out of range for 4 classes"):
         evaluate(ag.ops.embedding(np.array([0, wrong]), w), {w: np.zeros((4, 2), "f4")})
 
@@ -40,16 +40,13 @@ def test_an_index_out_of_range_raises_in_the_run(wrong):
 def test_tables_of_unknown_length_have_gradients():
     w = ag.Graph().input("w", (None, 2), "float64")
     y = ag.ops.embedding(INDEX, w, 0)
-
     (gradient,) = evaluate(ag.gradients(y.sum(), [w]), {w: np.ones((5, 2))})
-
     np.testing.assert_array_equal(gradient[:, 0], [0, 1, 1, 3, 0])
 
 
 def test_wrong_embeddings_are_explained():
     g = ag.Graph()
     w = g.input("w", (4, 2))
-
     with pytest.raises(ShapeError, match="padding_idx 4 is no entry of"):
         ag.ops.embedding(INDEX, w, 4)
     with pytest.raises(ShapeError, match="padding_idx -1 counts from an end not known yet"):
@@ -70,15 +67,13 @@ def projection(z):
     return np.maximum(z - low, 0)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
-@pytest.mark.parametrize("scale", [0.1, 1, 1000])
+@each("axis", [0, 1, 2, -1])
+@each("scale", [0.1, 1, 1000])
 def test_sparsemax_is_the_projection_on_the_simplex_along_any_axis(axis, scale):
     """Regression: Gorgonia's is right for the last axis only."""
     x = ag.Graph().input("x", (3, 4, 5), "float64")
     (value,) = draw(x.shape)
-
     (got,) = evaluate(ag.ops.sparsemax(x, axis), {x: value * scale})
-
     wanted = np.apply_along_axis(projection, axis, value * scale)
     np.testing.assert_allclose(got, wanted, atol=1e-12 * scale)
     np.testing.assert_allclose(got.sum(axis), 1, rtol=1e-12)
@@ -87,7 +82,6 @@ def test_sparsemax_is_the_projection_on_the_simplex_along_any_axis(axis, scale):
 def test_sparsemax_of_different_axes_are_different_nodes():
     """Regression: Gorgonia leaves the axis out of the hash."""
     x = ag.Graph().input("x", (3, 3))
-
     assert ag.ops.sparsemax(x, 0) is not ag.ops.sparsemax(x, 1)
 
 
@@ -95,11 +89,9 @@ def test_gradient_of_sparsemax_is_centred_on_its_support():
     x = ag.Graph().input("x", (4,), "float64")
     seed = np.array([1.0, 5, 7, 100])
     y = ag.ops.sparsemax(x)
-
     value, gradient = evaluate(
         [y, *ag.gradients([y], [x], seeds=[seed])], {x: np.array([0.4, 0.3, 0.3, -3])}
     )
-
     np.testing.assert_allclose(value, [0.4, 0.3, 0.3, 0], atol=1e-15)
     np.testing.assert_allclose(gradient, [1 - 13 / 3, 5 - 13 / 3, 7 - 13 / 3, 0])
 
@@ -129,17 +121,15 @@ def decoded(x, anchors, net_size, classes):
     return np.stack(rows, 1)
 
 
-@pytest.mark.parametrize("mask", [None, [0, 1], [3, 1], [2]])
-@pytest.mark.parametrize("net_size", [32, (32, 48)])
+@each("mask", [None, [0, 1], [3, 1], [2]])
+@each("net_size", [32, (32, 48)])
 def test_yolo_decode_uses_the_anchors_that_the_mask_names(mask, net_size):
     """Regression: Gorgonia takes the first anchors, whatever the mask says."""
     chosen = ANCHORS if mask is None else [ANCHORS[i] for i in mask]
     x = ag.Graph().input("x", ("batch", len(chosen) * 7, 2, 3), "float64")
     (value,) = draw((2, len(chosen) * 7, 2, 3))
     y = ag.ops.yolo_decode(x, ANCHORS, net_size, 2, mask)
-
     got, gradient = evaluate([y, *ag.gradients(y.sum(), [x])], {x: value})
-
     sizes = net_size if isinstance(net_size, tuple) else (net_size, net_size)
     np.testing.assert_allclose(got, decoded(value, chosen, sizes, 2), rtol=1e-12)
     assert gradient.shape == value.shape
@@ -149,7 +139,6 @@ def test_yolo_decode_keeps_float32_and_has_a_gradient_by_differences():
     g = ag.Graph()
     narrow = g.input("narrow", (1, 12, 1, 2))
     assert ag.ops.yolo_decode(narrow, ANCHORS, 8, 1, [0, 1]).dtype == "float32"
-
     x = g.input("x", (1, 12, 1, 2), "float64")
     (value,) = draw(x.shape)
     y = ag.ops.yolo_decode(x, ANCHORS, 8, 1, [0, 1])
@@ -193,8 +182,8 @@ def test_tangents_of_yolo_decode_are_adjoint_to_its_gradient():
     assert np.vdot(seed, pushed) == pytest.approx(np.vdot(pulled, direction), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("shape", "anchors", "mask", "error", "text"),
+@each(
+    "shape, anchors, mask, error, text",
     [
         ((1, 13, 2, 2), ANCHORS, [0, 1], ShapeError, "2 anchors and 1 classes need 12 channels"),
         ((1, 12, 2), ANCHORS, [0, 1], ShapeError, "takes .batch, channels, height, width."),
@@ -205,7 +194,6 @@ def test_tangents_of_yolo_decode_are_adjoint_to_its_gradient():
 )
 def test_wrong_yolo_heads_are_explained(shape, anchors, mask, error, text):
     x = ag.Graph().input("x", shape)
-
     with pytest.raises(error, match=text):
         ag.ops.yolo_decode(x, anchors, 8, 1, mask)
 
@@ -214,5 +202,4 @@ def test_settings_of_yolo_are_part_of_a_nodes_identity():
     """Regression: Gorgonia's hash leaves out everything but the anchors."""
     x = ag.Graph().input("x", (1, 12, 2, 2))
     settings = [(8, 1, [0, 1]), (16, 1, [0, 1]), (8, 1, [1, 0])]
-
     assert len({ag.ops.yolo_decode(x, ANCHORS, *more) for more in settings}) == 3

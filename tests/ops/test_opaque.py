@@ -15,9 +15,7 @@ def test_an_opaque_function_runs_on_arrays(g):
     v = g.input("v", ("n",), "float64")
     ranks = ag.ops.opaque(lambda v: v.argsort().argsort(), dtype="int64", name="ranks")
     pairs = ag.ops.opaque(lambda v, w: np.stack([v, w]), shape=lambda v, w: (2, *v), name="pairs")
-
     y, z = ranks(v), pairs(v, v)
-
     assert (y.shape, y.dtype, y.op.name) == (("n",), np.int64, "ranks")
     assert z.shape == (2, "n")
     with ag.ActorMachine([y, z], workers=2) as machine:
@@ -28,7 +26,6 @@ def test_an_opaque_function_runs_on_arrays(g):
 
 def test_an_opaque_function_has_no_gradient_and_says_what_to_do(g, x):
     y = ag.ops.opaque(np.tanh, name="secret")(x).sum()
-
     with pytest.raises(GraphTypeError, match=r"op 'secret'.*no gradient rule.*stop_gradient"):
         ag.gradients(y, [x])
     with pytest.raises(GraphTypeError, match="op 'secret'.*no forward-mode rule"):
@@ -42,11 +39,9 @@ def test_an_opaque_function_may_be_given_rules(g, x):
         jvp=lambda tans, y, x: tans[0] * (1.0 - y * y),
     )
     y = tanh(x)
-
     (dx,) = ag.gradients(y.sum(), [x])
     (second,) = ag.gradients(dx.sum(), [x])
     (tangent,) = tangents(y, {x: g.constant(np.ones(3))})
-
     t = np.tanh(X)
     for got, wanted in zip(
         evaluate([dx, tangent, second], {x: X}),
@@ -60,7 +55,6 @@ def test_the_result_of_an_opaque_function_is_checked_in_the_run(x):
     wrong_shape = ag.ops.opaque(lambda x: x[:2], name="short")(x)
     wrong_dtype = ag.ops.opaque(lambda x: x > 0, name="test")(x)
     writes = ag.ops.opaque(lambda x: x.fill(0), name="writes")(x)
-
     for node, text in (
         (wrong_shape, r"returned shape \(2,\)"),
         (wrong_dtype, "returned bool"),

@@ -8,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.ops.random import PhiloxStream, _gumbel, _log, _quantile, normal_share
+from tests._each import each
 
 COUNT = 40_000
 NORMAL = NormalDist()
@@ -135,8 +136,8 @@ def test_gumbel_numbers_pass_kolmogorov_and_smirnov():
     assert np.isfinite(_gumbel(np.array([2.0**-53, 1 - 2.0**-53]))).all()
 
 
-@pytest.mark.parametrize(
-    ("trials", "p"),
+@each(
+    "trials, p",
     [(1, 0.5), (7, 0.3), (64, 0.9), (200, 0.01), (1000, 1 / 3), (100_000, 0.2), (10, 1e-3)],
 )
 def test_binomial_numbers_have_the_right_moments(trials, p):

@@ -48,19 +48,19 @@ def both(name, settings):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("axes", "shape", "settings"), rows(COMMON + MAX_ONLY))
+@each("axes, shape, settings", rows(COMMON + MAX_ONLY))
 def test_max_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
     compare(*both(f"max_pool{axes}d", settings), draw(shape))
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("axes", "shape", "settings"), rows(COMMON + AVERAGE_ONLY))
+@each("axes, shape, settings", rows(COMMON + AVERAGE_ONLY))
 def test_average_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
     compare(*both(f"avg_pool{axes}d", settings), draw(shape))
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("axes", "shape", "settings"), rows(COMMON + MAX_ONLY))
+@each("axes, shape, settings", rows(COMMON + MAX_ONLY))
 def test_indices_of_a_max_pool_are_those_of_pytorch(axes, shape, settings):
     torch = pytest.importorskip("torch")
     (value,) = draw(shape)
@@ -69,7 +69,6 @@ def test_indices_of_a_max_pool_are_those_of_pytorch(axes, shape, settings):
     wanted = getattr(torch.nn.functional, f"max_pool{axes}d")(
         torch.tensor(value), **settings, return_indices=True
     )
-
     for got, want in zip(evaluate(list(pool), {x: value}), wanted, strict=True):
         np.testing.assert_array_equal(got, want.numpy())
 
@@ -84,7 +83,6 @@ def test_adaptive_indices_and_unpooling_are_those_of_pytorch(axes):
     pooled = getattr(torch.nn.functional, f"adaptive_max_pool{axes}d")(
         torch.tensor(value), 2, return_indices=True
     )
-
     for got, want in zip(evaluate([y, indices], {x: value}), pooled, strict=True):
         np.testing.assert_array_equal(got, want.numpy())
 
@@ -120,7 +118,7 @@ FRACTIONAL = [
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("axes", "shape", "settings"), rows(FRACTIONAL))
+@each("axes, shape, settings", rows(FRACTIONAL))
 def test_fractional_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
     name = f"fractional_max_pool{axes}d"
     lead = (1, *shape)[-axes - 2 : -axes]
@@ -175,7 +173,6 @@ def test_pools_of_many_blocks_equal_those_of_pytorch(name, monkeypatch):
 @pytest.mark.oracle
 def test_ties_of_a_max_pool_agree_with_pytorch():
     value = np.round(draw((2, 2, 7, 7))[0])
-
     compare(*both("max_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1}), [value])
 
 
@@ -189,127 +186,101 @@ def test_average_of_ones_is_one_for_every_kernel(kernel, width, padding):
     if padding == "half":
         padding = tuple(np.array(kernel) // 2 * np.ones(2, int))
     y = ag.ops.avg_pool2d(x, kernel, stride=1, padding=padding, count_include_pad=False)
-
     value, tangent = evaluate(
         [y, *tangents([y], {x: g.constant(np.ones(x.shape))})], {x: np.ones(x.shape)}
     )
-
     np.testing.assert_array_equal(value, np.ones(y.shape))
     np.testing.assert_array_equal(tangent, np.ones(y.shape))
 
 
 def test_gradient_of_an_average_pool_is_one_over_the_kernels_area():
     """Regression: Gorgonia's gradient divides by the width of the input as well."""
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 6, 6), "float64")
+    x = ag.Graph().input("x", (1, 1, 6, 6), "float64")
     (dx,) = ag.gradients(ag.ops.avg_pool2d(x, (2, 3)).sum(), [x])
-
     (value,) = evaluate(dx, {x: np.zeros((1, 1, 6, 6))})
-
     np.testing.assert_allclose(value, np.full((1, 1, 6, 6), 1 / 6), rtol=1e-15)
 
 
 def test_explicit_padding_of_a_max_pool_starts_north_and_west():
     """Regression: Gorgonia's explicit padding starts from the south and the east."""
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 2, 3), "float64")
+    x = ag.Graph().input("x", (1, 1, 2, 3), "float64")
     value = np.arange(6.0).reshape(1, 1, 2, 3)
     y = ag.ops.max_pool2d(x, 2, stride=1, padding=((1, 0), (1, 0)))
-
     (got,) = evaluate(y, {x: value})
-
     np.testing.assert_array_equal(got[0, 0], [[0, 1, 2], [3, 4, 5]])
 
 
 def test_global_average_pool_has_a_gradient():
     """Regression: Gorgonia's has none."""
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4, 5), "float64")
+    x = ag.Graph().input("x", (2, 3, 4, 5), "float64")
     y = ag.ops.global_avg_pool(x)
     (dx,) = ag.gradients(y.sum(), [x])
-
     value, gradient = evaluate([y, dx], {x: np.ones(x.shape)})
-
     assert y.shape == (2, 3, 1, 1)
     np.testing.assert_allclose(value, 1)
     np.testing.assert_allclose(gradient, 1 / 20)
 
 
 def test_global_max_pool_is_the_maximum_of_each_channel():
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4, 5), "float64")
+    x = ag.Graph().input("x", (2, 3, 4, 5), "float64")
     (value,) = draw(x.shape)
-
     (got,) = evaluate(ag.ops.global_max_pool(x), {x: value})
-
     np.testing.assert_array_equal(got, value.max((2, 3), keepdims=True))
 
 
 def test_first_of_equal_entries_gets_the_gradient_and_nan_wins():
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 6), "float64")
+    x = ag.Graph().input("x", (1, 1, 6), "float64")
     y = ag.ops.max_pool1d(x, 3)
     nodes = [y, *ag.gradients(y.sum(), [x])]
-
     value, gradient = evaluate(nodes, {x: np.array([[[2, 2, 1, 0, np.nan, np.nan]]])})
-
     np.testing.assert_array_equal(value, [[[2, np.nan]]])
     np.testing.assert_array_equal(gradient, [[[1, 0, 0, 0, 1, 0]]])
 
 
 def test_max_pool_of_integers_stays_integer():
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 4), "int8")
-
+    x = ag.Graph().input("x", (1, 1, 4), "int8")
     (value,) = evaluate(
         ag.ops.max_pool1d(x, 2, padding=1), {x: np.array([[[-9, -8, -7, -6]]], "i1")}
     )
-
     assert value.dtype == np.int8
     np.testing.assert_array_equal(value, [[[-9, -7, -6]]])
 
 
-@pytest.mark.parametrize("ceil_mode", [False, True])
-@pytest.mark.parametrize("dims", [("n", 2, "h", "w"), (None, 2, None, None)])
-@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+@each("ceil_mode", [False, True])
+@each("dims", [("n", 2, "h", "w"), (None, 2, None, None)])
+@each("name", ["max_pool2d", "avg_pool2d"])
 def test_dims_that_only_a_run_knows_give_the_same_to_second_order(name, dims, ceil_mode):
     (value,) = draw((3, 2, 6, 7))
     results = []
     for shape in (dims, value.shape):
-        g = ag.Graph()
-        x = g.input("x", shape, "float64")
+        x = ag.Graph().input("x", shape, "float64")
         y = getattr(ag.ops, name)(x, 3, stride=2, padding=1, ceil_mode=ceil_mode)
         (first,) = ag.gradients((y * y * y).sum(), [x])
         results.append(evaluate([y, first, *ag.gradients((first * first).sum(), [x])], {x: value}))
-
     for symbolic, fixed in zip(*results, strict=True):
         np.testing.assert_allclose(symbolic, fixed, rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 6])
 def test_same_padding_gives_size_over_stride_windows(size):
-    g = ag.Graph()
-    x = g.input("x", (1, 1, size), "float64")
+    x = ag.Graph().input("x", (1, 1, size), "float64")
     (value,) = draw(x.shape)
-
     for name in ("max_pool1d", "avg_pool1d"):
         (got,) = evaluate(getattr(ag.ops, name)(x, 3, stride=2, padding="same"), {x: value})
         assert got.shape == (1, 1, -(-size // 2))
 
 
 def test_pools_keep_float32_and_take_empty_batches():
-    g = ag.Graph()
-    x = g.input("x", ("n", 1, 4, 4))
+    x = ag.Graph().input("x", ("n", 1, 4, 4))
     pools = [ag.ops.max_pool2d(x, 2), ag.ops.avg_pool2d(x, 3, stride=1, padding=1)]
     nodes = pools + [ag.gradients(y.sum(), [x])[0] for y in pools]
-
     for batch in (0, 2):
         values = evaluate(nodes, {x: np.ones((batch, 1, 4, 4), "float32")})
         assert {value.dtype.name for value in values} == {"float32"}
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "settings", "text"),
+@each(
+    "name, shape, settings, text",
     [
         ("max_pool2d", (4, 4), {"kernel_size": 2}, "takes rank 3 or 4"),
         ("max_pool2d", (1, 4, 4), {"kernel_size": 3, "padding": 2}, "more than half of the kernel"),
@@ -324,7 +295,6 @@ def test_pools_keep_float32_and_take_empty_batches():
 )
 def test_wrong_pools_are_explained(name, shape, settings, text):
     x = ag.Graph().input("x", shape)
-
     with pytest.raises(ShapeError, match=text):
         getattr(ag.ops, name)(x, **settings)
 

@@ -29,7 +29,6 @@ def forward(name, *arrays, **attrs):
 def test_limits_are_those_of_numpy_for_few_and_for_many_numbers(size, dtype):
     x = floats(size, dtype)
     low, high = x.dtype.type(-0.5), x.dtype.type(0.25)
-
     np.testing.assert_array_equal(_arrays.at_least(np, x, low), np.maximum(x, low))
     np.testing.assert_array_equal(_arrays.at_most(np, x, high), np.minimum(x, high))
     np.testing.assert_array_equal(_arrays.limited(np, x, low, high), np.clip(x, low, high))
@@ -38,7 +37,6 @@ def test_limits_are_those_of_numpy_for_few_and_for_many_numbers(size, dtype):
 @pytest.mark.parametrize("shape", [(128, 129), (3, 64, 128)])
 def test_limits_go_into_the_array_that_is_given(shape):
     x, out = floats(shape), np.empty(shape, "float32")
-
     assert _arrays.at_least(np, x, np.float32(0), out) is out
     np.testing.assert_array_equal(out, np.maximum(x, 0))
     assert _arrays.at_most(np, x, np.float32(0), x) is x
@@ -47,7 +45,6 @@ def test_limits_go_into_the_array_that_is_given(shape):
 
 def test_limits_of_what_lies_apart_are_those_of_numpy():
     x, out = floats((200, 200)).T, np.empty((200, 400), "float32")[:, ::2]
-
     np.testing.assert_array_equal(_arrays.at_least(np, x, np.float32(0)), np.maximum(x, 0))
     np.testing.assert_array_equal(_arrays.at_least(np, x, np.float32(0), out), np.maximum(x, 0))
     np.testing.assert_array_equal(out, np.maximum(x, 0))
@@ -67,7 +64,6 @@ def test_the_sign_of_a_limit_of_zero_is_kept_whatever_limits_were_before():
 
 def test_limits_that_differ_by_place_are_those_of_numpy():
     x, low = floats((128, 129)), np.linspace(-1, 0, 129, dtype="float32")
-
     np.testing.assert_array_equal(
         _arrays.limited(np, x, low, np.float32(1)), np.clip(x, low, np.float32(1))
     )
@@ -79,7 +75,6 @@ def test_limits_that_differ_by_place_are_those_of_numpy():
 def test_sums_of_rows_are_as_exact_as_those_of_numpy(shape, dtype, keepdims):
     x = np.random.default_rng(0).random(shape).astype(dtype)
     error = 8 * np.finfo(dtype).eps
-
     for axis in ((len(shape) - 1,), tuple(range(len(shape))), (0,)):
         found = _arrays.row_sums(x, axis, keepdims)
         wanted = np.add.reduce(x.astype(float), axis=axis, keepdims=keepdims)
@@ -101,8 +96,8 @@ def test_all_finite_sees_a_single_infinity_or_nan(dtype):
         assert not _arrays.all_finite(np, x)
 
 
-@pytest.mark.parametrize("size", [3, 20000])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@each("size", [3, 20000])
+@each("dtype", ["float16", "float32", "float64"])
 def test_formulae_that_overflow_are_replaced_row_by_row_without_a_warning(size, dtype):
     far = np.array([-np.inf, -5e4, -300, -20, -1e-3, 0, 1e-3, 20, 300, 5e4, np.inf], dtype)
     x = np.resize(far, size).astype(dtype)
@@ -112,7 +107,6 @@ def test_formulae_that_overflow_are_replaced_row_by_row_without_a_warning(size, 
         "softplus": np.maximum(wide, 0) + np.log1p(np.exp(-np.abs(wide))),
         "logsigmoid": small,
     }
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for op, wanted in exact.items():
@@ -127,7 +121,6 @@ def test_log_sum_exp_is_exact_in_rows_near_zero_and_in_rows_far_from_it():
     rng = np.random.default_rng(0)
     near = rng.normal(size=(300, 7))
     rows = np.concatenate([near, near + 200, near - 200, near * 1e4])
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for part in (rows[:300], rows[:2], rows):
@@ -144,10 +137,8 @@ def test_log_sum_exp_is_exact_in_rows_near_zero_and_in_rows_far_from_it():
 def test_gradients_of_log_sum_exp_keep_their_digits_for_small_and_large_cotangents(
     level, cotangent
 ):
-    graph = ag.Graph()
-    x = graph.parameter("x", np.full((2, 4), level, "float32"))
+    x = ag.Graph().parameter("x", np.full((2, 4), level, "float32"))
     loss = (ag.ops.logsumexp(x, 1) * cotangent).sum()
-
     with warnings.catch_warnings(), ag.LispMachine([loss]) as machine:
         warnings.simplefilter("error")
         found = machine.run_sync(backward=True)[x].grad

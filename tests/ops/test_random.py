@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 
 MACHINES = [
     (ag.LispMachine, {}),
@@ -108,8 +109,7 @@ def test_floats_of_two_bytes_are_drawn_and_dropped(dtype):
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.5])
 def test_gradient_of_dropout_is_the_mask_over_what_is_kept(p):
     """Regression: Gorgonia divides by p in place of 1 - p, so that p = 0 gives no gradient."""
-    g = ag.Graph()
-    x = g.input("x", (200,), "float64")
+    x = ag.Graph().input("x", (200,), "float64")
     y = ag.ops.dropout(x, p)
     (dx,) = ag.gradients(y.sum(), [x])
     with ag.TapeMachine([y, dx], wrt=[]) as machine:
@@ -146,8 +146,7 @@ def test_a_subgraph_draws_what_its_original_draws():
 
 
 def test_backward_sees_the_mask_of_forward():
-    g = ag.Graph()
-    x = g.input("x", shape=(50,), dtype="float64")
+    x = ag.Graph().input("x", shape=(50,), dtype="float64")
     dropped = ag.ops.dropout(x, 0.5)
     with ag.ActorMachine([dropped.sum(), dropped], wrt=[x], fuse="none") as machine:
         run = machine.run_sync({"x": np.ones(50)}, backward=True)
@@ -156,8 +155,7 @@ def test_backward_sees_the_mask_of_forward():
 
 
 def test_dropout_is_the_node_itself_when_it_drops_nothing():
-    g = ag.Graph()
-    x = g.input("x", shape=(3,))
+    x = ag.Graph().input("x", shape=(3,))
     assert ag.ops.dropout(x, 0.0) is x
     assert ag.ops.dropout(x, 0.5, training=False) is x
     with pytest.raises(ValueError, match=r"p is a probability, got 1\.5"):
@@ -165,16 +163,15 @@ def test_dropout_is_the_node_itself_when_it_drops_nothing():
 
 
 def test_dropout_of_everything_is_zero_and_open_dims_are_read_in_the_run():
-    g = ag.Graph()
-    x = g.input("x", shape=(None, 2))
+    x = ag.Graph().input("x", shape=(None, 2))
     nodes = [ag.ops.dropout(x, 1.0), ag.ops.dropout(x, 0.5)]
     zero, half = run_of(ag.TapeMachine, {}, nodes, np.ones((40, 2), "float32"))
     assert not zero.any()
     assert set(np.unique(half)) == {0.0, 2.0}
 
 
-@pytest.mark.parametrize(
-    ("make", "mean", "std"),
+@each(
+    "make, mean, std",
     [
         (lambda g: ag.ops.uniform(g, (COUNT,), -1.0, 3.0, "float64"), 1.0, 4 / np.sqrt(12)),
         (lambda g: ag.ops.normal(g, (COUNT,), 2.0, 3.0), 2.0, 3.0),
@@ -183,7 +180,6 @@ def test_dropout_of_everything_is_zero_and_open_dims_are_read_in_the_run():
         # mean and standard deviation of the standard normal on [-1, 2]
         (lambda g: ag.ops.truncated_normal(g, (COUNT,), low=-1.0), 0.2296, 0.7206),
     ],
-    ids=["uniform", "normal", "bernoulli", "binomial", "truncated_normal"],
 )
 def test_moments_are_those_of_the_distribution(make, mean, std):
     node = make(ag.Graph(seed=11))
@@ -197,8 +193,7 @@ def test_moments_are_those_of_the_distribution(make, mean, std):
 
 
 def test_categorical_draws_by_softmax():
-    g = ag.Graph()
-    logits = g.input("x", shape=(COUNT, 3), dtype="float64")
+    logits = ag.Graph().input("x", shape=(COUNT, 3), dtype="float64")
     drawn = ag.ops.categorical(logits)
     (values,) = run_of(ag.LispMachine, {}, [drawn], np.tile(np.log([0.2, 0.5, 0.3]), (COUNT, 1)))
     np.testing.assert_allclose(np.bincount(values) / COUNT, [0.2, 0.5, 0.3], atol=0.02)
@@ -238,8 +233,7 @@ def test_a_seed_is_an_int_of_64_bits(seed):
 
 
 def test_bernoulli_takes_an_array_of_probabilities():
-    g = ag.Graph()
-    drawn = ag.ops.bernoulli(g, (4, 3), np.array([0.0, 0.5, 1.0]))
+    drawn = ag.ops.bernoulli(ag.Graph(), (4, 3), np.array([0.0, 0.5, 1.0]))
     value = ag.LispMachine(drawn).run_sync()[drawn].value
     np.testing.assert_array_equal(value[:, 0], [False] * 4)
     np.testing.assert_array_equal(value[:, 2], [True] * 4)

@@ -299,7 +299,7 @@ def _pad(tensor, *args):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("name", _torch_cases())
+@each("name", _torch_cases())
 def test_value_and_gradient_are_those_of_pytorch(name):
     torch = pytest.importorskip("torch")
     ours, theirs = _torch_cases()[name]

@@ -82,9 +82,7 @@ def test_cells_keep_float32_and_symbolic_batches_and_need_no_bias():
     g = ag.Graph()
     x, h = g.input("x", ("batch", FEATURES)), g.input("h", ("batch", HIDDEN))
     wide, narrow = np.ones((16, FEATURES), "f4"), np.ones((16, HIDDEN), "f4")
-
     hidden, memory = ag.ops.lstm_cell(x, (h, h), wide, narrow)
-
     assert hidden.shape == memory.shape == ("batch", HIDDEN)
     assert hidden.dtype == "float32"
     assert ag.ops.gru_cell(x, h, wide[:12], narrow[:12]).shape == ("batch", HIDDEN)
@@ -100,10 +98,8 @@ def test_a_layer_over_time_takes_a_length_that_only_a_run_knows():
     for step in range(5):
         state = ag.ops.lstm_cell(x[step], state, w_ih, w_hh)
         stepped.append(state[0])
-
     with ag.TapeMachine([outputs, hidden, cell, again, *stepped, *state], wrt=[]) as machine:
         run = machine.run_sync({"x": rng.normal(size=(5, FEATURES))})
-
     values = [run[node].value for node in (outputs, again, *stepped)]
     np.testing.assert_allclose(values[0], values[2:], rtol=1e-12)
     np.testing.assert_array_equal(values[1][::-1], values[0])
@@ -114,7 +110,6 @@ def test_a_layer_over_time_takes_a_length_that_only_a_run_knows():
 def test_wrong_layers_are_explained():
     x = ag.Graph().input("x", (5, 2, 3))
     w = np.ones((16, 3), "f4")
-
     with pytest.raises(ShapeError, match=r"gru takes sequences, \(length, \[batch,\] features\)"):
         ag.ops.gru(x[0, 0], None, w, w)
     with pytest.raises(ShapeError, match=r"lstm: weights have 4 \* 3 rows, one block"):
@@ -131,7 +126,6 @@ def test_wrong_cells_are_explained():
     g = ag.Graph()
     x, h = g.input("x", (2, 3)), g.input("h", (2, 4))
     w = np.ones((12, 3), "f4")
-
     with pytest.raises(ShapeError, match=r"lstm_cell: weights have 4 \* 4 rows, one block"):
         ag.ops.lstm_cell(x, (h, h), w, w)
     with pytest.raises(ShapeError, match="gru_cell: weights have rank 2"):

@@ -38,8 +38,8 @@ def test_reductions_are_methods_of_nodes_too():
 # -- products ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("row", "gradient"),
+@each(
+    "row, gradient",
     [
         ([2.0, 3.0, 4.0], [12, 8, 6]),
         ([2.0, 0.0, 4.0], [0, 8, 0]),
@@ -88,8 +88,8 @@ def test_running_reductions_are_those_of_numpy_in_their_own_dtype(name, axis, dt
     np.testing.assert_array_equal(got, getattr(np, name)(array, axis).astype(dtype))
 
 
-@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
-@pytest.mark.parametrize("rows", [0, 1, 4])
+@each("name", ["cumsum", "cumprod"])
+@each("rows", [0, 1, 4])
 def test_running_reductions_work_along_a_symbolic_dim(name, rows):
     x = leaf(("batch", 2))
     outputs = [getattr(ops, name)(x, 0)]
@@ -149,7 +149,7 @@ def test_variance_does_not_cancel_beside_a_large_mean():
 # -- norm -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("p", [0, 0.5, 1, 1.5, 2, 3, -1, INF, -INF])
+@each("p", [0, 0.5, 1, 1.5, 2, 3, -1, INF, -INF])
 def test_norm_has_a_finite_gradient_at_zero_and_beside_it(p):
     value, gradient = value_and_gradients(
         lambda x: ops.norm(x, p, 1), [[0.0, 0.0], [0.0, 3.0], [-4.0, 4.0]]
@@ -172,8 +172,8 @@ def test_norm_takes_absolute_values(p):
     np.testing.assert_allclose(got, {1: 3, 3: 9 ** (1 / 3)}[p], rtol=1e-15)
 
 
-@pytest.mark.parametrize("p", [1.5, 2, 4])
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
+@each("p", [1.5, 2, 4])
+@each("scale", [1e-200, 1e200])
 def test_norm_neither_overflows_nor_vanishes(p, scale):
     row = np.array([3.0, -4.0])
     value, gradient = value_and_gradients(lambda x: ops.norm(x, p), row * scale)
@@ -322,7 +322,6 @@ def test_sums_of_rows_are_those_of_numpy_in_any_layout(shape, dtype, order):
     total = x.sum(axis=axes)
     with ag.LispMachine([total]) as lisp, ag.TapeMachine([total]) as tape:
         one, other = lisp.run_sync({"x": laid}), tape.run_sync({"x": laid})
-
     assert one[total].value.tobytes() == other[total].value.tobytes()
     wanted = value.sum(axis=axes)
     scale = np.abs(value).sum(axis=axes) * 4 * np.finfo(dtype).eps
@@ -349,5 +348,4 @@ def test_infinities_and_nan_stay_in_their_column_of_a_sum_of_rows():
     total = x.sum(axis=0)
     with ag.TapeMachine([total]) as machine:
         found = machine.run_sync({"x": value})[total].value
-
     assert np.array_equal(found, [40, np.inf, np.nan, 40], equal_nan=True)

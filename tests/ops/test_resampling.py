@@ -13,9 +13,9 @@ SHAPES = {1: (2, 3, 7), 2: (2, 2, 5, 7), 3: (2, 2, 3, 5, 4)}
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("kind", ["avg", "max"])
-@pytest.mark.parametrize(
-    ("axes", "size"),
+@each("kind", ["avg", "max"])
+@each(
+    "axes, size",
     [
         (1, 3),
         (1, 7),
@@ -31,7 +31,6 @@ SHAPES = {1: (2, 3, 7), 2: (2, 2, 5, 7), 3: (2, 2, 3, 5, 4)}
 )
 def test_adaptive_pool_equals_that_of_pytorch_to_second_order(kind, axes, size):
     name = f"adaptive_{kind}_pool{axes}d"
-
     compare(
         lambda x: getattr(ag.ops, name)(x, size),
         lambda torch, x: getattr(torch.nn.functional, name)(x, size),
@@ -40,8 +39,8 @@ def test_adaptive_pool_equals_that_of_pytorch_to_second_order(kind, axes, size):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(
-    ("shape", "size", "mode", "corners"),
+@each(
+    "shape, size, mode, corners",
     [
         ((2, 3, 4), 8, "nearest", None),
         ((2, 3, 7), 3, "nearest", None),
@@ -72,12 +71,11 @@ def test_upsampling_equals_that_of_pytorch_to_second_order(shape, size, mode, co
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("corners", [False, True])
-@pytest.mark.parametrize("size", [(3, 4), (12, 5), (5, 7)])
+@each("mode", ["bilinear", "bicubic"])
+@each("corners", [False, True])
+@each("size", [(3, 4), (12, 5), (5, 7)])
 def test_antialiasing_equals_that_of_pytorch(mode, corners, size):
     options = {"mode": mode, "align_corners": corners, "antialias": True}
-
     compare(
         lambda x: ag.ops.interpolate(x, size, **options),
         lambda torch, x: torch.nn.functional.interpolate(x, size, **options),
@@ -87,12 +85,11 @@ def test_antialiasing_equals_that_of_pytorch(mode, corners, size):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "area"])
-@pytest.mark.parametrize("scale", [1.7, (0.6, 2.3), (1.2, 2)])
-@pytest.mark.parametrize("again", [None, True])
+@each("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "area"])
+@each("scale", [1.7, (0.6, 2.3), (1.2, 2)])
+@each("again", [None, True])
 def test_factors_that_are_no_integers_equal_those_of_pytorch(mode, scale, again):
     options = {"mode": mode, "scale_factor": scale, "recompute_scale_factor": again}
-
     compare(
         lambda x: ag.ops.interpolate(x, **options),
         lambda torch, x: torch.nn.functional.interpolate(x, **options),
@@ -105,9 +102,7 @@ def test_nearest_upsampling_repeats_each_entry_and_its_gradient_sums_blocks(scal
     x = ag.Graph().input("x", (1, 1, 2, 2), "float32")
     y = ag.ops.upsample(x, scale_factor=scale)
     value = np.arange(4, dtype="f4").reshape(1, 1, 2, 2)
-
     got, gradient = evaluate([y, *ag.gradients(y.sum(), [x])], {x: value})
-
     np.testing.assert_array_equal(got, value.repeat(scale, 2).repeat(scale, 3))
     np.testing.assert_array_equal(gradient, np.full_like(value, scale**2))
 
@@ -115,9 +110,7 @@ def test_nearest_upsampling_repeats_each_entry_and_its_gradient_sums_blocks(scal
 def test_an_infinite_entry_stays_in_its_windows():
     x = ag.Graph().input("x", (1, 1, 6), "float64")
     value = np.array([[[1, 2, 3, 4, 5, np.inf]]])
-
     got = evaluate([ag.ops.adaptive_avg_pool1d(x, 3), ag.ops.upsample(x, 12)], {x: value})
-
     np.testing.assert_array_equal(got[0], [[[1.5, 3.5, np.inf]]])
     np.testing.assert_array_equal(got[1], value.repeat(2, 2))
 
@@ -126,7 +119,6 @@ def test_an_infinite_entry_stays_in_its_windows():
 @pytest.mark.parametrize("shape", [(2, 8, 2, 3), (8, 2, 3), (1, 18, 1, 2)])
 def test_pixel_shuffle_equals_that_of_pytorch_and_unshuffle_undoes_it(shape):
     factor = 3 if 18 in shape else 2
-
     compare(
         lambda x: ag.ops.pixel_shuffle(x, factor),
         lambda torch, x: torch.nn.functional.pixel_shuffle(x, factor),
@@ -154,16 +146,13 @@ def test_sizes_that_only_a_run_knows_give_the_same_to_second_order(dims):
         results.append(
             evaluate([total, first, *ag.gradients((first * first).sum(), [x])], {x: value})
         )
-
     for symbolic, fixed in zip(*results, strict=True):
         np.testing.assert_allclose(symbolic, fixed, rtol=1e-10)
 
 
 def test_scaled_sizes_may_be_symbolic():
     x = ag.Graph().input("x", (1, 1, "h", "w"))
-
     y = ag.ops.upsample(x, scale_factor=(2, 3), mode="bilinear")
-
     assert [str(dim) for dim in y.shape] == ["1", "1", "2*h", "3*w"]
 
 
@@ -175,7 +164,6 @@ def test_dtypes_stay():
         ag.ops.adaptive_avg_pool2d(x, 2), ag.ops.upsample(x, 4, mode="bilinear"),
         *ag.gradients(ag.ops.upsample(x, 4, mode="bilinear").sum(), [x]),
     ]  # fmt: skip
-
     assert {got.dtype.name for got in evaluate(nodes, {x: value})} == {"float32"}
     ints = [ag.ops.adaptive_max_pool2d(i, 2), ag.ops.pixel_shuffle(i, 2)]
     assert {got.dtype.name for got in evaluate(ints, {i: value.astype("i1")})} == {"int8"}
@@ -201,7 +189,6 @@ def test_dtypes_stay():
 )
 def test_wrong_resampling_is_explained(name, shape, arguments, error, text):
     x = ag.Graph().input("x", shape)
-
     with pytest.raises(error, match=text):
         getattr(ag.ops, name)(x, *arguments)
 

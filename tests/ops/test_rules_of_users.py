@@ -64,8 +64,7 @@ def reversed_by(make, wrong):
 @each(("wrong", "error", "text"), WRONG)
 def test_a_cotangent_that_does_not_fit_is_refused_before_anything_runs(make, wrong, error, text):
     for made in reversed_by(make, wrong):
-        g = ag.Graph()
-        w = g.parameter("w", np.ones(3))
+        w = ag.Graph().parameter("w", np.ones(3))
         loss = made()(w).sum()
         with pytest.raises((error, FeedError), match=text):
             ag.gradients(loss, [w])

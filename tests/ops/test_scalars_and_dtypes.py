@@ -74,7 +74,7 @@ def test_arrays_are_not_weak_even_without_dims():
         x * np.array(2.0)
 
 
-@pytest.mark.parametrize("name", ["add", "divide", "maximum", "power", "less", "equal"])
+@each("name", ["add", "divide", "maximum", "power", "less", "equal"])
 def test_mixed_dtypes_name_both_nodes_and_astype(name):
     x = leaf("float32")
     y = leaf("float64", "y", x.graph)
@@ -84,7 +84,7 @@ def test_mixed_dtypes_name_both_nodes_and_astype(name):
         getattr(ag.ops, name)(x, y)
 
 
-@pytest.mark.parametrize(
+@each(
     "build",
     [
         lambda n: n / 2,
@@ -141,8 +141,8 @@ def test_scalar_powers_have_the_value_and_gradient_of_the_power(exponent, dtype)
     np.testing.assert_allclose(gradient, power * value ** (power - 1), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("exponent", "op"),
+@each(
+    "exponent, op",
     [(2, "square"), (-1, "reciprocal"), (0.5, "sqrt"), (2.0, "square"), (2.5, "power")],
 )
 def test_scalar_powers_build_the_cheap_op(exponent, op):
@@ -156,7 +156,7 @@ def test_first_power_is_the_node_and_its_zeroth_is_one():
     np.testing.assert_array_equal(got, [1, 1])
 
 
-@pytest.mark.parametrize("target", ["bool", "int32", "float16", "float32", "float64", "complex128"])
+@each("target", ["bool", "int32", "float16", "float32", "float64", "complex128"])
 def test_astype_converts_as_numpy_does(target):
     x = leaf("float64")
     value = np.array([0.0, 2.5])
@@ -188,7 +188,7 @@ def test_no_gradient_flows_through_integers_and_bools():
     np.testing.assert_array_equal(got, [0, 0])
 
 
-@pytest.mark.parametrize("dtype", ["S3", object, "datetime64[s]", "float128x", ">f8"])
+@each("dtype", ["S3", object, "datetime64[s]", "float128x", ">f8"])
 def test_astype_refuses_dtypes_that_graphs_do_not_hold(dtype):
     with pytest.raises(GraphTypeError, match="not supported|not a dtype"):
         leaf("float32").astype(dtype)
@@ -199,7 +199,7 @@ def test_complex_does_not_become_real_silently():
         leaf("complex64").astype("float32")
 
 
-@pytest.mark.parametrize("op", ["less", "greater_equal", "maximum", "floor_divide", "max"])
+@each("op", ["less", "greater_equal", "maximum", "floor_divide", "max"])
 def test_complex_numbers_have_no_order(op):
     x = leaf("complex64")
     with pytest.raises(GraphTypeError, match="complex64 is not a real number"):

@@ -17,8 +17,8 @@ def counted(*shape):
     return np.arange(np.prod(shape), dtype="float64").reshape(shape)
 
 
-@pytest.mark.parametrize(
-    ("shape", "axes"),
+@each(
+    "shape, axes",
     [
         ((3, 4), None),
         ((2, 3, 4), None),
@@ -28,12 +28,9 @@ def counted(*shape):
     ],
 )
 def test_transpose_equals_numpy(shape, axes):
-    g = ag.Graph()
-    x = g.input("x", shape, "float64")
+    x = ag.Graph().input("x", shape, "float64")
     y = ag.ops.transpose(x, axes)
-
     (result,) = evaluate(y, {x: counted(*shape)})
-
     assert y.shape == result.shape
     assert np.array_equal(result, np.transpose(counted(*shape), axes))
 
@@ -41,7 +38,6 @@ def test_transpose_equals_numpy(shape, axes):
 def test_a_transpose_that_changes_nothing_is_the_node_itself():
     g = ag.Graph()
     x, v = g.input("x", (2, 3)), g.input("v", (3,))
-
     assert ag.ops.transpose(x, (0, 1)) is x
     assert ag.ops.transpose(v) is v
 
@@ -91,29 +87,22 @@ def test_a_scalar_has_no_axis_for_what_is_more_than_along_it():
 
 
 def test_transpose_undoes_itself_in_the_gradient():
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4), "float64")
+    x = ag.Graph().input("x", (2, 3, 4), "float64")
     weight = counted(4, 2, 3)
-
     (dx,) = ag.gradients((ag.ops.transpose(x, (2, 0, 1)) * weight).sum(), [x])
-
     assert np.array_equal(evaluate(dx, {x: counted(2, 3, 4)})[0], weight.transpose(1, 2, 0))
 
 
 @pytest.mark.parametrize("axes", [(0, 0), (0,), (0, 2), (0, 1, 2)])
 def test_transpose_wants_each_axis_once(axes):
     g = ag.Graph()
-
     with pytest.raises(ShapeError, match="transpose"):
         ag.ops.transpose(g.input("x", (2, 3)), axes)
 
 
 def test_swapaxes_equals_numpy():
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4), "float64")
-
+    x = ag.Graph().input("x", (2, 3, 4), "float64")
     (result,) = evaluate(ag.ops.swapaxes(x, 0, -1), {x: counted(2, 3, 4)})
-
     assert np.array_equal(result, counted(2, 3, 4).swapaxes(0, -1))
 
 
@@ -122,20 +111,15 @@ def test_concatenate_equals_numpy(axis):
     g = ag.Graph()
     x, y = g.input("x", (2, 3), "float64"), g.input("y", (2, 3), "float64")
     a, b = counted(2, 3), -counted(2, 3)
-
     z = ag.ops.concatenate([x, b, y, x], axis)
-
     (result,) = evaluate(z, {x: a, y: b})
     assert z.shape == result.shape
     assert np.array_equal(result, np.concatenate([a, b, b, a], axis))
 
 
 def test_concatenating_a_symbol_and_a_number_adds_them():
-    g = ag.Graph()
-    x = g.input("x", ("n", 2), "float64")
-
+    x = ag.Graph().input("x", ("n", 2), "float64")
     z = ag.ops.concatenate([x, np.ones((3, 2)), x])
-
     assert z.shape == (2 * n + 3, 2)
 
 
@@ -145,9 +129,7 @@ def test_the_gradient_of_concatenate_is_each_operands_own_part():
     x, y = g.input("x", (2, "n"), "float64"), g.input("y", (2, 3), "float64")
     weight = g.input("w", (2, 2 * n + 3), "float64")
     z = ag.ops.concatenate([x, y, x], 1)
-
     grads = ag.gradients((z * weight).sum(), [x, y])
-
     feeds = {x: counted(2, 2), y: counted(2, 3), weight: counted(2, 7)}
     dx, dy = evaluate(grads, feeds)
     assert [grad.shape for grad in grads] == [x.shape, y.shape]
@@ -161,10 +143,8 @@ def test_concatenate_differentiates_twice_where_only_the_run_knows_dims():
     z = ag.ops.concatenate([x, y])
     cubes = (z * z * z).sum()
     feeds = {x: counted(2, 2), y: counted(3, 2) + 1}
-
     first = ag.gradients(cubes, [x, y])
     second = ag.gradients((first[1] * first[1]).sum(), [y])
-
     for grad, of in zip(evaluate(first, feeds), feeds.values(), strict=True):
         assert np.allclose(grad, 3 * of**2, rtol=1e-12)
     assert np.allclose(evaluate(second, feeds)[0], 36 * feeds[y] ** 3, rtol=1e-12)
@@ -173,9 +153,7 @@ def test_concatenate_differentiates_twice_where_only_the_run_knows_dims():
 def test_the_tangent_of_concatenate_is_zero_where_an_operand_does_not_move():
     g = ag.Graph()
     x, y = g.input("x", (2,), "float64"), g.input("y", (1,), "float64")
-
     (tangent,) = tangents(ag.ops.concatenate([x, y]), {x: g.constant(np.ones(2))})
-
     assert np.array_equal(evaluate(tangent, {x: np.zeros(2), y: np.zeros(1)})[0], [1, 1, 0])
 
 
@@ -186,9 +164,7 @@ def test_stack_equals_numpy_and_its_gradient_takes_the_layers_apart(axis):
     a, b = counted(2, 3), -counted(2, 3)
     z = ag.ops.stack([x, y, x], axis)
     grads = ag.gradients((z * z).sum(), [x, y])
-
     result, dx, dy = evaluate([z, *grads], {x: a, y: b})
-
     expected = np.stack([a, b, a], axis)
     assert np.array_equal(result, expected)
     assert z.shape == tuple("n" if dim == 2 else dim for dim in expected.shape)
@@ -199,7 +175,6 @@ def test_stack_equals_numpy_and_its_gradient_takes_the_layers_apart(axis):
 @pytest.mark.parametrize("function", [ag.ops.concatenate, ag.ops.stack])
 def test_joining_mixed_dtypes_names_both_nodes(function):
     g = ag.Graph()
-
     with pytest.raises(GraphTypeError, match=r"'x' is float32 but 'y' is float64.*\.astype"):
         function([g.input("x", (2,), "float32"), g.input("y", (2,), "float64")])
 
@@ -211,7 +186,6 @@ def test_joining_mixed_dtypes_names_both_nodes(function):
 )
 def test_joining_shapes_that_do_not_fit_says_where(function, left, right, text):
     g = ag.Graph()
-
     with pytest.raises(ShapeError, match=text):
         function([g.input("x", left), g.input("y", right)])
 
@@ -219,7 +193,6 @@ def test_joining_shapes_that_do_not_fit_says_where(function, left, right, text):
 @pytest.mark.parametrize("function", [ag.ops.concatenate, ag.ops.stack])
 def test_joining_wants_a_list_with_a_node(function):
     g = ag.Graph()
-
     with pytest.raises(GraphTypeError, match="takes a list of nodes, got the node <x"):
         function(g.input("x", (2,)))
     with pytest.raises(GraphTypeError, match="needs at least one node, got 0 without any"):
@@ -231,17 +204,13 @@ def test_joining_wants_a_list_with_a_node(function):
 )
 def test_joining_along_an_axis_that_is_not_there_is_a_shape_error(function, axis):
     g = ag.Graph()
-
     with pytest.raises(ShapeError, match=f"axis {axis} is not an int in"):
         function([g.input("x", (2,))], axis)
 
 
 def test_a_thousand_arrays_are_joined():
-    g = ag.Graph()
-    x = g.input("x", (2,), "float64")
-
+    x = ag.Graph().input("x", (2,), "float64")
     z = ag.ops.concatenate([x] * 1000)
-
     assert z.shape == (2000,)
     assert np.array_equal(evaluate(z, {x: np.arange(2.0)})[0], np.tile([0.0, 1.0], 1000))
 
@@ -255,9 +224,7 @@ def test_gradients_of_joining_equal_those_of_pytorch(name, axis):
     x, y = g.input("x", (2, 2), "float64"), g.input("y", (2, 2), "float64")
     a, b = counted(2, 2) + 1, counted(2, 2) - 3
     z = getattr(ag.ops, name)([x, y, x], axis)
-
     grads = evaluate(ag.gradients((z * z * z).sum(), [x, y]), {x: a, y: b})
-
     ours, theirs = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
     join = torch.cat if name == "concatenate" else torch.stack
     (join([ours, theirs, ours], axis) ** 3).sum().backward()

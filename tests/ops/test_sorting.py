@@ -42,8 +42,8 @@ def test_equal_values_keep_their_order_and_nan_is_the_largest():
     np.testing.assert_array_equal(got[1], [3, 5, 0, 2, 1, 4])
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "int8"])
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@each("dtype", ["float64", "float32", "int8"])
+@each("axis", [0, 1, 2])
 def test_rows_with_and_without_ties_are_sorted_stably(axis, dtype):
     value = np.random.default_rng(6).integers(0, 40, (7, 8, 9)).astype(dtype)
     if dtype != "int8":
@@ -112,8 +112,8 @@ def test_unique_has_no_gradient_and_says_so():
     np.testing.assert_array_equal(evaluate(dx, {x: np.array([1.0, 1, 2])})[0], [1, 0, 1])
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
+@each(
+    "call, error, text",
     [
         (lambda x: ops.sort(x, 3), ShapeError, "sort: axis 3"),
         (lambda x: ops.argsort(x > 0), GraphTypeError, "bool is not a real number"),
@@ -130,8 +130,8 @@ def test_what_cannot_be_is_refused_when_it_is_built(call, error, text):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@each("descending", [False, True])
+@each("axis", [0, 1, 2])
 def test_sort_argsort_and_topk_are_those_of_pytorch(axis, descending):
     torch = pytest.importorskip("torch")
     x = ag.Graph().input("x", X.shape, "float64")

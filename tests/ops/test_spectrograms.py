@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._matrices import square
 
@@ -92,8 +93,8 @@ def test_complex_istft_agrees_with_pytorch():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[1], OPTIONS[3]])
+@each("dtype", ["float32", "float64"])
+@each("options", [OPTIONS[0], OPTIONS[1], OPTIONS[3]])
 def test_istft_undoes_stft(options, dtype):
     value = signal(2, 32, dtype=dtype)
     window = window_for(options).astype(dtype)

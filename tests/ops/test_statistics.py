@@ -112,15 +112,15 @@ def test_complex_numbers_are_passed_over_too(name):
     same([getattr(ag.ops, name)(x, 1)], {x: value}, [numpy(name, value, 1)])
 
 
-@pytest.mark.parametrize("name", ["nansum", "nanmax", "nanmean", "nanstd", "nanmedian"])
+@each("name", ["nansum", "nanmax", "nanmean", "nanstd", "nanmedian"])
 def test_float32_stays_float32(name):
     x = ag.Graph().input("x", (2, 3, 4), "float32")
     value = HOLES.astype("float32")
     same([getattr(ag.ops, name)(x, 0)], {x: value}, [numpy(name, value, 0)], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["nancumsum", "nancumprod"])
-@pytest.mark.parametrize("axis", [None, 0, -1])
+@each("name", ["nancumsum", "nancumprod"])
+@each("axis", [None, 0, -1])
 def test_running_result_that_passes_over_nan_is_that_of_numpy(name, axis):
     x = ag.Graph().input("x", (2, 3, 4), "float64")
     same([getattr(ag.ops, name)(x, axis)], {x: HOLES}, [numpy(name, HOLES, axis)])
@@ -313,7 +313,7 @@ def test_functions_of_python_round_and_divide(x):
     same(nodes, {x: FLAT}, wanted)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "bool", "bfloat16", "float16", "complex64"])
+@each("dtype", ["int8", "bool", "bfloat16", "float16", "complex64"])
 def test_nan_to_num_takes_any_dtype(dtype):
     value = np.array([0, 1, 1]).astype(ag.types.dtype_of(dtype))
     wanted = value.copy()

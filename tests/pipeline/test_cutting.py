@@ -204,8 +204,7 @@ def sent(cut):
 @each("seed", range(40))
 def test_no_other_cut_is_better_on_random_graphs(seed):
     rng = np.random.default_rng(seed)
-    g = ag.Graph()
-    nodes = [ag.ops.tanh(g.input("x", shape=(2,)))]
+    nodes = [ag.ops.tanh(ag.Graph().input("x", shape=(2,)))]
     while len(nodes) < 8:
         i, j = rng.integers(len(nodes), size=2)
         node = nodes[i] + nodes[j] if rng.random() < 0.7 else ag.ops.tanh(nodes[i])

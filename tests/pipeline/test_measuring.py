@@ -7,6 +7,7 @@ import actorgraph as ag
 from actorgraph.errors import FeedError
 from actorgraph.pipeline import Pipeline, measure, simulate
 from actorgraph.pipeline.measuring import TimedRun, _Turn, timed_run
+from tests._each import each
 
 
 def pipeline(schedule="1f1b", stages=2, microbatches=4, width=3):
@@ -23,9 +24,9 @@ def pipeline(schedule="1f1b", stages=2, microbatches=4, width=3):
 FEEDS = {"x": np.ones((8, 3), "float32")}
 
 
-@pytest.mark.parametrize("overhead", [0.0, 0.125])
-@pytest.mark.parametrize("latency", [0.0, 0.5])
-@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1"])
+@each("overhead", [0.0, 0.125])
+@each("latency", [0.0, 0.5])
+@each("name", ["gpipe", "1f1b", "zb-h1"])
 def test_turns_that_the_simulator_times_give_back_its_costs_and_its_makespan(
     name, latency, overhead
 ):
@@ -60,7 +61,7 @@ def test_turns_that_the_simulator_times_give_back_its_costs_and_its_makespan(
     assert found.global_bubble_s == pytest.approx(found.makespan_s - busiest)
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved", "zb-v", "dynamic"])
+@each("name", ["1f1b", "zb-h1", "interleaved", "zb-v", "dynamic"])
 def test_a_picture_shows_what_each_lane_did_in_its_order(name):
     chunks = 2 if name in ("interleaved", "zb-v") else 1
     with pipeline(name, stages=2 * chunks) as made:

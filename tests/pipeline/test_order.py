@@ -10,6 +10,7 @@ import actorgraph as ag
 from actorgraph.errors import GraphError
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, schedule
 from actorgraph.trace.live import Live
+from tests._each import each
 from tests.pipeline._model import WIDTH, Model, actions_of, assert_same_bits
 
 live: list[tuple[weakref.ref[np.ndarray], int]] = []
@@ -27,7 +28,7 @@ followed = ag.ops.define(
 )
 
 
-@pytest.mark.parametrize("name", [*SCHEDULES, "custom"])
+@each("name", [*SCHEDULES, "custom"])
 def test_each_lane_does_its_list_exactly_in_order(name):
     model = Model()
     made = schedule("gpipe" if name == "custom" else name, stages=3, microbatches=7)

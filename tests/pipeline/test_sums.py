@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import actorgraph as ag
 from actorgraph.pipeline.sums import Sum
+from tests._each import each
 
 ROWS, WIDTH = 64, 128  # large enough for tasks to be given arrays
 
@@ -28,8 +28,8 @@ def layers():
     return ag.ops.square(h).sum(), weights
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "gpipe"])
-@pytest.mark.parametrize("stages", [1, 2])
+@each("schedule", ["1f1b", "zb-h1", "gpipe"])
+@each("stages", [1, 2])
 def test_a_sum_has_the_bits_of_its_terms_added_in_order(schedule, stages):
     loss, weights = layers()
     x, size = drawn(ROWS, WIDTH), ROWS // 4

@@ -15,6 +15,7 @@ from actorgraph.op import CONSTANT
 from actorgraph.pipeline import SCHEDULES, schedule
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement
 from actorgraph.pipeline.tasks import stage_tasks
+from tests._each import each
 
 BATCH, WIDTH = 11, 4
 
@@ -90,9 +91,9 @@ def compute(steps, held, symbols):
         held[step.id] = kernel(step, np, symbols)(*args)
 
 
-@pytest.mark.parametrize("model", [chain, skips])
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("microbatches", [2, 5, 8])
+@each("model", [chain, skips])
+@each("name", SCHEDULES)
+@each("microbatches", [2, 5, 8])
 def test_gradients_have_the_bits_of_microbatches_one_after_another(model, name, microbatches):
     g = ag.Graph()
     rng = np.random.default_rng(0)

@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.machines.run import Run
 from actorgraph.pipeline import SCHEDULES, Pipeline
+from tests._each import each
 from tests.pipeline._model import (
     ROWS,
     WIDTH,
@@ -18,8 +19,8 @@ from tests.pipeline._model import (
 )
 
 
-@pytest.mark.parametrize("name", [*SCHEDULES, "dynamic"])
-@pytest.mark.parametrize("microbatches", [1, 5, 8])
+@each("name", [*SCHEDULES, "dynamic"])
+@each("microbatches", [1, 5, 8])
 def test_gradients_have_the_bits_of_microbatches_one_after_another(name, microbatches):
     model = Model()
     with model.pipeline(name, 3, microbatches) as pipeline:
@@ -28,8 +29,8 @@ def test_gradients_have_the_bits_of_microbatches_one_after_another(name, microba
         assert_same_bits(model, pipeline, run)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize("seed", [0, 3])
+@each("workers", [1, 2, 4])
+@each("seed", [0, 3])
 def test_results_do_not_depend_on_workers_and_ready_order(workers, seed):
     model = Model()
     with model.pipeline("zb-h1", 4, 6, workers=workers, seed=seed) as pipeline:

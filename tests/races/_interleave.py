@@ -42,7 +42,6 @@ TRACED = (
     "run.py", "scheduler.py", "tiles.py",
 )  # fmt: skip
 PLANTED = "planted_"
-_LONGEST_TURN = 7
 _MEETING = (
     "LOAD_ATTR", "STORE_ATTR", "LOAD_METHOD", "CALL", "BINARY_", "STORE_SUBSCR", "DELETE_SUBSCR",
     "UNARY_NOT", "POP_JUMP", "JUMP_IF", "TO_BOOL", "FOR_ITER", "CONTAINS", "BEFORE_WITH",

@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.rewrite._draw import draw
 
@@ -71,8 +72,8 @@ def test_sums_softmax_and_losses_stay():
 
 
 @every_half
-@pytest.mark.parametrize(
-    ("build", "shapes"),
+@each(
+    "build, shapes",
     [
         (lambda x, w: ops.conv2d(x, w, padding=1), [(2, 3, 5, 5), (4, 3, 3, 3)]),
         (lambda x, w: ops.conv_transpose1d(x, w), [(2, 3, 5), (3, 4, 2)]),
@@ -140,8 +141,7 @@ def test_second_order_goes_through_the_casts():
 
 
 def test_kept_nodes_and_ops_stay_in_float32():
-    graph = ag.Graph()
-    x = graph.input("x", (2, 2), "float32")
+    x = ag.Graph().input("x", (2, 2), "float32")
     one, two = x @ x, ops.tensordot(x, x, 1)
     node = one + two
     assert draw(ag.autocast(node, keep=one)) == (
@@ -169,8 +169,7 @@ def test_form_of_the_outputs_is_kept():
 
 def test_bits_of_kept_results_do_not_change():
     """Two casts of one value meet: widening and narrowing again changes no bit."""
-    graph = ag.Graph()
-    x = graph.input("x", (4, 4), "float32")
+    x = ag.Graph().input("x", (4, 4), "float32")
     first = ag.autocast(x @ x)
     again = ag.autocast(first @ x)
     by_hand = (x.astype("float16") @ x.astype("float16")).astype("float32")

@@ -42,8 +42,7 @@ def rewritten(node, passes, fed=None, **mode):
 
 def tensor(shape=("n", 3)):
     """Return a graph with an input, something computed from it, and what to feed."""
-    graph = ag.Graph()
-    x = graph.input("x", shape, "float32")
+    x = ag.Graph().input("x", shape, "float32")
     values = np.array([[0.0, -0.0, 1.5], [np.inf, -np.inf, np.nan]], "float32")
     return x, ops.tanh(x), {"x": values}
 
@@ -148,8 +147,7 @@ def test_complex_product_with_one_stays():
 
 
 def test_reshape_of_a_reshape_is_one_where_both_are_views():
-    graph = ag.Graph()
-    w = graph.parameter("w", np.arange(12.0).reshape(3, 4))
+    w = ag.Graph().parameter("w", np.arange(12.0).reshape(3, 4))
     assert rewritten(w.reshape(4, 3).reshape(2, 6).sum(), ["reshape"]) == ["reshape", "sum"]
     assert rewritten(w.reshape(4, 3).reshape(3, 4).sum(), ["reshape"]) == ["sum"]
     copied = w.T.reshape(12).reshape(3, 4).sum()
@@ -163,8 +161,7 @@ def test_transposes_are_composed():
 
 
 def test_choice_between_equal_branches_drops_the_condition():
-    graph = ag.Graph()
-    x = graph.input("x", (3,), "float64")
+    x = ag.Graph().input("x", (3,), "float64")
     y = ops.exp(x)
     node = ops.where(x > 0, y, y).sum()
     assert rewritten(node, ["same_choice"], {"x": np.ones(3)}) == ["exp", "sum"]
@@ -229,8 +226,7 @@ def test_backward_step_takes_the_equal_value_of_the_forward_pass():
 
 
 def test_result_of_its_own_stays_an_array_of_its_own():
-    graph = ag.Graph()
-    w = graph.parameter("w", np.ones(3))
+    w = ag.Graph().parameter("w", np.ones(3))
     outputs = [w * 1, minus(minus(w)), ops.maximum(w, w), w.reshape(3, 1).reshape(3)]
     with ag.ActorMachine(outputs) as machine:
         run = machine.run_sync({})

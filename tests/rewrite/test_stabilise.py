@@ -220,8 +220,8 @@ def test_two_signs_cancel_in_every_number(dtype):
     assert ag.rewrite.rewrite(minus(minus(a))) is a
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("name", PATTERNS)
+@each("dtype", ["float16", "bfloat16", "float32"])
+@each("name", PATTERNS)
 def test_dtype_is_kept(name, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
@@ -230,7 +230,7 @@ def test_dtype_is_kept(name, dtype):
     assert draw(new) == PATTERNS[name][2]
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@each("name", PATTERNS)
 def test_dims_that_only_a_run_knows_are_no_hindrance(name):
     a, b = leaves(rows=None)
     node = PATTERNS[name][0](a, b)
@@ -265,8 +265,7 @@ def test_log_of_a_shared_softmax_leaves_the_softmax_to_others():
 
 
 def test_sum_of_nothing_keeps_its_logarithm():
-    graph = ag.Graph()
-    x = graph.input("x", (0, 3), "float64")
+    x = ag.Graph().input("x", (0, 3), "float64")
     node = ops.log(ops.exp(x).sum(axis=0))
     assert ag.rewrite.rewrite(node) is node
 

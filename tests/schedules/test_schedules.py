@@ -14,7 +14,7 @@ SIZES = [(1, 1), (1, 4), (2, 1), (3, 2), (4, 3), (4, 4), (4, 9), (5, 23)]
 
 
 @every_name
-@pytest.mark.parametrize(("p", "m"), SIZES)
+@each("p, m", SIZES)
 def test_every_schedule_exists_for_every_number_of_microbatches(name, p, m):
     """Making one checks that it is complete and can be executed."""
     made = schedule(name, stages=p, microbatches=m)
@@ -32,14 +32,11 @@ def test_what_is_printed_of_the_names_is_a_line_about_each():
         SCHEDULES["mine"] = "none"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
+@each("name, text", [
         ("gpipe", "holds every microbatch"), ("1f1b", "holds p - d microbatches"),
         ("zb-h1", "holds p microbatches"), ("zb-v", "holds p microbatches"),
         ("zb-h2", "holds 2 p - 1"), ("dualpipe-v", "holds p + 1/2 microbatches"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_what_the_lines_say_of_memory_is_what_orders_hold(name, text):
     assert text in SCHEDULES[name]
     p, m = 4, 16
@@ -213,9 +210,7 @@ def test_actions_count_from_0_and_have_known_kinds(action):
         Schedule(((action,),))
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "text"),
-    [
+@each("name, options, text", [
         ("1f1", {}, "there is no schedule '1f1'; did you mean '1f1b'.*; known are gpipe, 1f1b"),
         ("gpipe", {"stages": 0}, "stages is 0; it has to be a whole number from 1 on"),
         ("gpipe", {"microbatches": 1.5}, "microbatches is 1.5; it has to be a whole number"),
@@ -226,8 +221,7 @@ def test_actions_count_from_0_and_have_known_kinds(action):
         ("1f1b", {"extra_warmup": -1}, "extra_warmup is -1; it has to be a whole number from 0"),
         ("zb-h1", {"chunks": 2, "extra_warmup": 40, "microbatches": 64},
          "extra_warmup=40 is too much for 'zb-h1' with 4 devices and 2 chunks; 3 always fits"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_schedule_that_cannot_be_made_says_why(name, options, text):
     with pytest.raises(ScheduleError, match=text):
         schedule(name, **{"stages": 4, "microbatches": 8, **options})

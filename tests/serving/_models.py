@@ -1,5 +1,7 @@
 """A model whose runs have to pass a gate, and may be made to fail."""
 
+from contextlib import asynccontextmanager
+
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
@@ -56,6 +58,13 @@ def rows(*values):
 
 def expected(*values):
     return rows(*values)["x"] * 2 + 1
+
+
+@asynccontextmanager
+async def served(**config):
+    """Serve these outputs; give the model, and tasks for requests."""
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        yield server.add("double", outputs(), **config), tasks
 
 
 async def entered(gate):

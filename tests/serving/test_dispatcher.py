@@ -9,7 +9,7 @@ import pytest
 
 import actorgraph as ag
 from tests._until import until
-from tests.serving._models import Asked, entered, expected, new_gate, outputs, rows
+from tests.serving._models import Asked, entered, expected, new_gate, rows, served
 
 on_both_loops = pytest.mark.anyio
 
@@ -78,8 +78,7 @@ async def test_all_who_wait_get_the_error_of_a_dispatch_and_later_ones_are_serve
 @pytest.mark.parametrize("place", PLACES)
 async def test_an_error_after_a_run_is_the_answer_of_those_that_wait(plant, monkeypatch, place):
     gate = new_gate()
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1)
+    async with served(max_concurrent_batches=1) as (model, tasks):
         running = Asked(tasks, partial(model.infer, rows(0)))
         await entered(gate)
         waiting = [Asked(tasks, partial(model.infer, rows(k))) for k in (1, 2)]
@@ -119,8 +118,7 @@ def test_ctrl_c_in_a_dispatch_ends_its_caller_and_leaves_nothing_behind(plant, m
 @on_both_loops
 async def test_the_error_that_a_worker_meets_reaches_who_waits_in_a_loop(plant, monkeypatch):
     gate = new_gate()
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1)
+    async with served(max_concurrent_batches=1) as (model, tasks):
         running = Asked(tasks, partial(model.infer, rows(0)))
         await entered(gate)
         waiting = Asked(tasks, partial(model.infer, rows(1)))
@@ -139,8 +137,7 @@ async def test_the_error_that_a_worker_meets_reaches_who_waits_in_a_loop(plant, 
 @pytest.mark.parametrize("place", ["answer", "_settle"])
 async def test_a_failing_check_of_deadlines_fails_who_waits(plant, monkeypatch, place):
     gate = new_gate()
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1)
+    async with served(max_concurrent_batches=1) as (model, tasks):
         running = Asked(tasks, partial(model.infer, rows(0)))
         await entered(gate)
         plant(model, place, ValueError("planted"))
@@ -172,8 +169,7 @@ async def test_failing_telemetry_keeps_no_one_waiting(plant, monkeypatch, in_pla
 @on_both_loops
 async def test_a_late_request_is_answered_while_it_runs_where_telemetry_fails(plant, monkeypatch):
     gate = new_gate()
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1)
+    async with served(max_concurrent_batches=1) as (model, tasks):
         plant(model, "statistics.answered", ValueError("planted"))
         late = Asked(tasks, partial(model.infer, rows(0), deadline_s=0.05))
         await entered(gate)
@@ -186,8 +182,7 @@ async def test_a_late_request_is_answered_while_it_runs_where_telemetry_fails(pl
 @on_both_loops
 async def test_a_model_that_stops_refuses_all_who_wait_where_telemetry_fails(plant):
     gate = new_gate()
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1)
+    async with served(max_concurrent_batches=1) as (model, tasks):
         running = Asked(tasks, partial(model.infer, rows(0)))
         await entered(gate)
         waiting = [Asked(tasks, partial(model.infer, rows(k))) for k in (1, 2, 3)]
@@ -203,8 +198,7 @@ async def test_a_model_that_stops_refuses_all_who_wait_where_telemetry_fails(pla
 @on_both_loops
 async def test_an_error_at_the_end_of_one_batch_leaves_others_alone():
     gate = new_gate()
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=2)
+    async with served(max_concurrent_batches=2) as (model, tasks):
         first = Asked(tasks, partial(model.infer, rows(0)))
         await entered(gate)
         second = Asked(tasks, partial(model.infer, rows(1)))

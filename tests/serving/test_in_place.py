@@ -11,7 +11,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.serving.request import Request
 from tests._until import until
-from tests.serving._models import Asked, entered, new_gate, outputs, rows
+from tests.serving._models import Asked, entered, new_gate, rows, served
 
 pytestmark = pytest.mark.anyio
 
@@ -187,8 +187,7 @@ async def test_one_clients_errstate_is_not_anothers():
 
 async def test_the_worker_that_has_ended_a_run_starts_the_next(started):
     gate = new_gate()
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1)
+    async with served(max_concurrent_batches=1) as (model, tasks):
         asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(3)]
         await entered(gate)
         await until(lambda: model.queued == 2)

@@ -17,6 +17,7 @@ from actorgraph.serving import (
     Overloaded,
     PayloadTooLarge,
 )
+from tests._each import each
 from tests._until import until
 from tests.serving._models import (
     Asked,
@@ -27,6 +28,7 @@ from tests.serving._models import (
     new_gate,
     outputs,
     rows,
+    served,
 )
 
 on_both_loops = pytest.mark.anyio
@@ -49,8 +51,7 @@ async def stands(gate, tasks, model, value=0.0, **options):
 @on_both_loops
 async def test_an_answer_has_the_outputs_by_name(gate):
     gate.open()
-    async with ag.serving.Server() as server:
-        model = server.add("double", outputs())
+    async with served() as (model, _):
         answer = await model.infer(rows(1, 2), deadline_s=20.0)
     assert list(answer) == ["y"]
     np.testing.assert_array_equal(answer["y"], expected(1, 2))
@@ -100,8 +101,7 @@ async def test_inputs_bear_the_names_they_are_given(gate):
 )
 async def test_what_does_not_fit_is_refused_before_anything_starts(inputs, options, error, says):
     gate = new_gate()
-    async with ag.serving.Server() as server:
-        model = server.add("double", outputs(), max_request_bytes=100)
+    async with served(max_request_bytes=100) as (model, _):
         with pytest.raises(error, match=says):
             await model.infer(inputs, **options)
     assert gate.calls == 0
@@ -121,8 +121,8 @@ def test_a_model_is_found_by_name_and_version():
             server.add("net", outputs(), version="2")
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
+@each(
+    "config, says",
     [
         ({"max_batch": 4}, "unknown keyword 'max_batch' of a model; did you mean 'max_batch_size'"),
         ({"max_queued": -1}, "max_queued must be at least 0"),
@@ -143,8 +143,7 @@ def test_a_config_that_makes_no_sense_is_refused(config, says):
 
 @on_both_loops
 async def test_requests_that_wait_for_a_worker_make_one_batch(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_batch_size=8)
+    async with served(max_batch_size=8) as (model, tasks):
         asked = [await stands(gate, tasks, model)]
         asked += [ask(tasks, model, *range(k)) for k in (1, 3, 2)]
         await until(lambda: model.queued == 3)
@@ -159,8 +158,7 @@ async def test_requests_that_wait_for_a_worker_make_one_batch(gate):
 @on_both_loops
 async def test_a_batch_has_at_most_its_rows(gate):
     gate.open(99)
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_batch_size=4, batch_wait_s=9.0)
+    async with served(max_batch_size=4, batch_wait_s=9.0) as (model, tasks):
         asked = [ask(tasks, model, 1, 1, 1)]
         await until(lambda: model.queued == 1)
         asked.append(ask(tasks, model, 2, 2, 2))
@@ -175,8 +173,7 @@ async def test_a_batch_has_at_most_its_rows(gate):
 @on_both_loops
 async def test_a_request_of_more_rows_than_a_batch_runs_alone(gate):
     gate.open()
-    async with ag.serving.Server() as server:
-        model = server.add("double", outputs(), max_batch_size=2, batch_wait_s=9.0)
+    async with served(max_batch_size=2, batch_wait_s=9.0) as (model, _):
         answer = await model.infer(rows(*range(5)))
     np.testing.assert_array_equal(answer["y"], expected(*range(5)))
 
@@ -184,10 +181,8 @@ async def test_a_request_of_more_rows_than_a_batch_runs_alone(gate):
 @on_both_loops
 async def test_a_full_batch_waits_no_longer(gate):
     gate.open()
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add(
-            "double", outputs(), max_batch_size=2, batch_wait_s=3600.0, request_timeout_s=7200.0
-        )
+    long = {"batch_wait_s": 3600.0, "request_timeout_s": 7200.0}
+    async with served(max_batch_size=2, **long) as (model, tasks):
         for one in [ask(tasks, model, k) for k in (1, 2)]:
             await one.answer()
     assert gate.calls == 1
@@ -196,16 +191,14 @@ async def test_a_full_batch_waits_no_longer(gate):
 @on_both_loops
 async def test_a_request_that_finds_no_company_goes_when_its_wait_is_over(gate):
     gate.open()
-    async with ag.serving.Server() as server:
-        model = server.add("double", outputs(), max_batch_size=2, batch_wait_s=0.01)
+    async with served(max_batch_size=2, batch_wait_s=0.01) as (model, _):
         assert (await model.infer(rows(1)))["y"][0, 0] == 3
 
 
 @on_both_loops
 async def test_a_deadline_shorter_than_the_wait_ends_the_wait(gate):
     gate.open()
-    async with ag.serving.Server() as server:
-        model = server.add("double", outputs(), max_batch_size=2, batch_wait_s=3600.0)
+    async with served(max_batch_size=2, batch_wait_s=3600.0) as (model, _):
         assert (await model.infer(rows(1), deadline_s=1.0))["y"][0, 0] == 3
 
 
@@ -213,8 +206,7 @@ async def test_a_deadline_shorter_than_the_wait_ends_the_wait(gate):
 @pytest.mark.parametrize("error", [ArithmeticError, MemoryError])
 async def test_a_failure_is_that_of_its_request_and_not_of_its_companions(error):
     gate = new_gate(bad=26.0, error=error)
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_batch_size=8)
+    async with served(max_batch_size=8) as (model, tasks):
         await stands(gate, tasks, model)
         asked = {k: ask(tasks, model, k) for k in (1, 13, 2)}
         await until(lambda: model.queued == 3)
@@ -226,8 +218,8 @@ async def test_a_failure_is_that_of_its_request_and_not_of_its_companions(error)
     assert gate.calls == 1 + 1 + 3  # each is run again alone, once
 
 
-@pytest.mark.parametrize(
-    ("build", "says"),
+@each(
+    "build, says",
     [
         (lambda x: x.sum(), "has no such dim"),
         (lambda x: x - x.mean(axis=0), "looks over all rows"),
@@ -266,8 +258,7 @@ async def test_requests_of_other_lengths_make_batches_of_their_own(gate):
 
 @on_both_loops
 async def test_one_request_too_many_is_refused_at_once_and_the_next_burst_is_served(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1, max_queued=1)
+    async with served(max_concurrent_batches=1, max_queued=1) as (model, tasks):
         asked = [await stands(gate, tasks, model), ask(tasks, model, 1)]
         await until(lambda: model.queued == 1)
         with pytest.raises(Overloaded, match="1 requests waiting and 1 running"):
@@ -282,11 +273,8 @@ async def test_one_request_too_many_is_refused_at_once_and_the_next_burst_is_ser
 
 @on_both_loops
 async def test_requests_that_cost_too_much_together_are_refused(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add(
-            "double", outputs(), max_concurrent_batches=1, max_queued_cost=10,
-            cost_fn=lambda inputs: inputs["x"].nbytes / 16,
-        )  # fmt: skip
+    costs = {"max_queued_cost": 10, "cost_fn": lambda inputs: inputs["x"].nbytes / 16}
+    async with served(max_concurrent_batches=1, **costs) as (model, tasks):
         first = await stands(gate, tasks, model)
         asked = [ask(tasks, model, *range(12))]  # one may cost what it likes
         await until(lambda: model.queued == 1)
@@ -303,10 +291,8 @@ async def test_requests_that_cost_too_much_together_are_refused(gate):
 
 @on_both_loops
 async def test_the_oldest_goes_where_the_newest_is_wanted(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add(
-            "double", outputs(), max_concurrent_batches=1, max_queued=1, overflow="shed_oldest"
-        )
+    config = {"max_queued": 1, "overflow": "shed_oldest"}
+    async with served(max_concurrent_batches=1, **config) as (model, tasks):
         running = await stands(gate, tasks, model)
         old = ask(tasks, model, 1)
         await until(lambda: model.queued == 1)
@@ -320,10 +306,7 @@ async def test_the_oldest_goes_where_the_newest_is_wanted(gate):
 
 @on_both_loops
 async def test_a_request_may_wait_for_room(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add(
-            "double", outputs(), max_concurrent_batches=1, max_queued=0, overflow="wait"
-        )
+    async with served(max_concurrent_batches=1, max_queued=0, overflow="wait") as (model, tasks):
         await stands(gate, tasks, model)
         asked = [ask(tasks, model, k) for k in (1, 2)]
         await until(lambda: model.queued == 2)
@@ -334,10 +317,8 @@ async def test_a_request_may_wait_for_room(gate):
 
 @on_both_loops
 async def test_the_most_urgent_request_runs_first(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add(
-            "double", outputs(), max_concurrent_batches=1, priority_levels=3, default_priority=2
-        )
+    config = {"priority_levels": 3, "default_priority": 2}
+    async with served(max_concurrent_batches=1, **config) as (model, tasks):
         await stands(gate, tasks, model)
         order = []
 
@@ -359,8 +340,7 @@ async def test_the_most_urgent_request_runs_first(gate):
 
 @on_both_loops
 async def test_a_deadline_ends_the_waiting_for_a_run(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1)
+    async with served(max_concurrent_batches=1) as (model, tasks):
         running = await stands(gate, tasks, model)
         with pytest.raises(DeadlineExceeded, match="it was waiting for a run"):
             await model.infer(rows(1), deadline_s=0.01)
@@ -372,10 +352,7 @@ async def test_a_deadline_ends_the_waiting_for_a_run(gate):
 
 @on_both_loops
 async def test_who_is_late_for_a_run_may_wait_for_it_all_the_same(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add(
-            "double", outputs(), max_concurrent_batches=1, drop_expired_before_run=False
-        )
+    async with served(max_concurrent_batches=1, drop_expired_before_run=False) as (model, tasks):
         running = await stands(gate, tasks, model)
         late = ask(tasks, model, 1, deadline_s=0.01)
         await until(lambda: model.queued == 1 and model._queue.requests[0].deadline == inf)
@@ -386,8 +363,7 @@ async def test_who_is_late_for_a_run_may_wait_for_it_all_the_same(gate):
 
 @on_both_loops
 async def test_a_request_asks_for_less_time_only_where_it_may(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), allow_timeout_override="none")
+    async with served(allow_timeout_override="none") as (model, tasks):
         asked = ask(tasks, model, 1, deadline_s=1e-6)
         await entered(gate)
         (batch,) = model._dispatcher.batches
@@ -429,8 +405,7 @@ async def test_requests_are_answered_in_the_order_of_their_coming_where_that_is_
 
 @on_both_loops
 async def test_who_cannot_be_in_time_does_not_take_the_run_of_who_can(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_concurrent_batches=1)
+    async with served(max_concurrent_batches=1) as (model, tasks):
         running = await stands(gate, tasks, model)
         late = ask(tasks, model, 1, deadline_s=0.3)
         await until(lambda: model.queued == 1)
@@ -448,10 +423,7 @@ async def test_who_cannot_be_in_time_does_not_take_the_run_of_who_can(gate):
 
 @on_both_loops
 async def test_a_deadline_ends_the_waiting_for_the_result_and_not_that_of_companions(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add(
-            "double", outputs(), max_batch_size=2, batch_wait_s=9.0, request_timeout_s=20.0
-        )
+    async with served(max_batch_size=2, batch_wait_s=9.0, request_timeout_s=20.0) as (model, tasks):
         late = ask(tasks, model, 1, deadline_s=0.3)
         other = ask(tasks, model, 2)
         with pytest.raises(DeadlineExceeded, match="it was running"):
@@ -463,8 +435,7 @@ async def test_a_deadline_ends_the_waiting_for_the_result_and_not_that_of_compan
 
 @on_both_loops
 async def test_a_request_cannot_ask_for_more_time_than_the_model_gives(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), request_timeout_s=0.01)
+    async with served(request_timeout_s=0.01) as (model, tasks):
         with pytest.raises(DeadlineExceeded, match="the deadline is over") as caught:
             await model.infer(rows(1), deadline_s=3600.0, request_id="r1")
         assert caught.value.__notes__[-1] == "request r1"
@@ -474,8 +445,7 @@ async def test_a_request_cannot_ask_for_more_time_than_the_model_gives(gate):
 
 @on_both_loops
 async def test_a_cancelled_request_leaves_the_queue(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_batch_size=8)
+    async with served(max_batch_size=8) as (model, tasks):
         await stands(gate, tasks, model)
         gone, stays = ask(tasks, model, 1), ask(tasks, model, 2)
         await until(lambda: model.queued == 2)
@@ -490,8 +460,7 @@ async def test_a_cancelled_request_leaves_the_queue(gate):
 
 @on_both_loops
 async def test_a_cancelled_request_leaves_a_running_batch_and_harms_nobody(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_batch_size=2, batch_wait_s=9.0)
+    async with served(max_batch_size=2, batch_wait_s=9.0) as (model, tasks):
         gone, stays = ask(tasks, model, 1), ask(tasks, model, 2)
         await entered(gate)
         gone.scope.cancel()
@@ -533,8 +502,7 @@ async def test_an_op_is_told_when_nobody_waits_for_it_any_more(gate):
 
 @on_both_loops
 async def test_who_is_cancelled_after_the_answer_came_and_before_it_was_read_harms_nobody(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_batch_size=8)
+    async with served(max_batch_size=8) as (model, tasks):
         asked = await stands(gate, tasks, model)
         gate.open(2)
         while not model.counts["ok"]:  # the loop is held, so that nobody there reads it
@@ -548,8 +516,7 @@ async def test_who_is_cancelled_after_the_answer_came_and_before_it_was_read_har
 
 @on_both_loops
 async def test_after_all_have_left_at_once_the_next_requests_are_served(gate):
-    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-        model = server.add("double", outputs(), max_batch_size=4)
+    async with served(max_batch_size=4) as (model, tasks):
         asked = [await stands(gate, tasks, model)]
         asked += [ask(tasks, model, k) for k in range(20)]
         await until(lambda: model.queued == 20)

@@ -8,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, ShapeError
+from tests._each import each
 from tests._until import until
 from tests.serving._models import Asked, entered, gated
 
@@ -84,8 +85,8 @@ def flat():
     return {"y": g.input("x", ("rows", "time")) * g.input("mask", ("rows",))[:, None]}
 
 
-@pytest.mark.parametrize(
-    ("build", "options", "error", "says"),
+@each(
+    "build, options, error, says",
     [
         (masked, {"mask": "msk", "max_batch_size": 8}, GraphError, "no input: 'msk'; did you"),
         (masked, {"mask": "mask"}, GraphError, "set max_batch_size= too"),

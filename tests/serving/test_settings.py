@@ -3,6 +3,7 @@
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests.serving._models import outputs
 
 
@@ -76,8 +77,8 @@ def test_a_setting_of_a_server_is_none_of_a_model():
         ag.serving.Server(reload_mode="poll")
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
+@each(
+    "given, says",
     [
         ({"max_queue": 3}, "unknown setting 'max_queue' in the config; did you mean"),
         ({"models": {"net": {"max_queue": 3}}}, "unknown setting 'max_queue'"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 
 rng = np.random.default_rng(2)
 GRADS = [rng.normal(size=(2, 3)) for _ in range(8)]
@@ -23,7 +24,7 @@ def stepped(solver, held, grads):
     return np.array(held.array)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@each("name", SOLVERS)
 def test_a_step_takes_the_mean_of_the_gradients_of_so_many_calls(name):
     kind = getattr(ag.solvers, name)
     solver, held, other = kind(lr=0.1, accumulate=4, clip_norm=0.5), parameter(), parameter()

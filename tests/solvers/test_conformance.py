@@ -67,7 +67,6 @@ def test_an_update_that_returns_no_state_is_told_and_changes_nothing():
 
 def test_the_repr_names_rate_changed_settings_and_steps():
     solver = solvers.AdamW(betas=(0.8, 0.99), clip_norm=1.0)
-
     assert repr(solver) == "<AdamW lr=0.001 betas=(0.8, 0.99) clip_norm=1.0, 0 steps>"
 
 

@@ -399,8 +399,7 @@ def test_what_machine_code_has_stepped_can_be_copied_saved_and_gone_on_with(aske
 
 def test_a_run_keeps_what_it_has_read(asked_for, monkeypatch):
     monkeypatch.setenv(NATIVE, "wait")
-    graph = ag.Graph()
-    w = graph.parameter("w", np.ones(4))
+    w = ag.Graph().parameter("w", np.ones(4))
     with ag.TapeMachine([(w * w).sum()]) as machine:
         run = machine.run_sync({}, backward=True)
         solver = ag.solvers.SGD(lr=0.25)

@@ -3,35 +3,7 @@ import pytest
 
 from actorgraph.dual import Dual
 from actorgraph.solvers import SGD
-
-RECIPES = {
-    "plain": {},
-    "momentum": {"momentum": 0.9},
-    "nesterov": {"momentum": 0.9, "nesterov": True},
-    "weight_decay": {"weight_decay": 0.1},
-    "all": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
-}
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
-@pytest.mark.parametrize("options", RECIPES.values(), ids=RECIPES.keys())
-def test_steps_are_those_of_pytorch(options, dtype):
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    start, *grads = rng.normal(size=(21, 3, 4)) + 1j * rng.normal(size=(21, 3, 4))
-    if dtype.startswith("float"):
-        start, grads = start.real, [grad.real for grad in grads]
-    ours = Dual(start.astype(dtype), None)
-    theirs = torch.tensor(start.astype(dtype), requires_grad=True)
-    solver, oracle = SGD(lr=0.05, **options), torch.optim.SGD([theirs], lr=0.05, **options)
-    for grad in grads:
-        ours.grad = grad.astype(dtype)
-        theirs.grad = torch.tensor(ours.grad)
-        solver.step([ours])
-        oracle.step()
-    rtol = 1e-5 if dtype == "float32" else 1e-12
-    np.testing.assert_allclose(ours.value, theirs.detach().numpy(), rtol=rtol, atol=rtol)
+from tests._each import each
 
 
 def test_plain_step_is_lr_times_gradient():
@@ -40,8 +12,8 @@ def test_plain_step_is_lr_times_gradient():
     assert weight.value.tolist() == [0.5, 4.0]
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
+@each(
+    "options, text",
     [
         ({"lr": -1.0}, "lr is -1.0"),
         ({"lr": float("nan")}, "lr is nan"),

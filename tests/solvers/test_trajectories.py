@@ -29,6 +29,13 @@ SOLVERS = {
     "radam": ("RAdam", "RAdam", {"lr": 0.05, "betas": (0.8, 0.99)}),
     "adamax": ("Adamax", "Adamax", {"lr": 0.05, "weight_decay": 1e-2}),
 }  # fmt: skip
+SETTINGS = {
+    "SGD": [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}, {"weight_decay": 0.1},
+            {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}],
+    "Adam": [{}, {"betas": (0.5, 0.9)}, {"betas": (0.0, 0.9)}, {"eps": 1e-2},
+             {"weight_decay": 0.1}],
+    "AdamW": [{}, {"betas": (0.5, 0.9)}, {"weight_decay": 0.5}, {"weight_decay": 0.0}],
+}  # fmt: skip
 
 
 def slope(value):
@@ -36,26 +43,43 @@ def slope(value):
     return 4 * value**3 - 2 * np.cos(value) + 0.3 * value
 
 
-@pytest.mark.oracle
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", SOLVERS)
-def test_two_hundred_steps_are_those_of_pytorch(name, dtype):
+def goes_with_pytorch(ours, theirs, options, start, grads, tolerance):
+    """Check that steps along these gradients end where those of PyTorch end."""
     torch = pytest.importorskip("torch")
-    ours, theirs, options = SOLVERS[name]
-    rng = np.random.default_rng(0)
-    start = rng.normal(size=(3, 4)).astype(dtype)
-    weight = Dual(start.copy(), None)
-    tensor = torch.tensor(start, requires_grad=True)
+    weight, tensor = Dual(start.copy(), None), torch.tensor(start, requires_grad=True)
     solver = getattr(solvers, ours)(**options)
     oracle = getattr(torch.optim, theirs)([tensor], **options)
-    for _ in range(STEPS):
-        # Not the slope where they are: near a minimum that would blow up what rounding does.
-        weight.grad = (slope(start) + rng.normal(size=(3, 4))).astype(dtype)
+    for grad in grads:
+        weight.grad = grad.astype(start.dtype)
         tensor.grad = torch.tensor(weight.grad)
         solver.step([weight])
         oracle.step()
-    tolerance = 1e-4 if dtype == "float32" else 1e-9
     np.testing.assert_allclose(weight.value, tensor.detach().numpy(), tolerance, tolerance)
+
+
+@pytest.mark.oracle
+@each("dtype, tolerance", [("float32", 1e-4), ("float64", 1e-9)])
+@each("name", SOLVERS)
+def test_two_hundred_steps_are_those_of_pytorch(name, dtype, tolerance):
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=(3, 4)).astype(dtype)
+    # Not the slope where they are: near a minimum that would blow up what rounding does.
+    grads = [slope(start) + rng.normal(size=(3, 4)) for _ in range(STEPS)]
+    goes_with_pytorch(*SOLVERS[name], start, grads, tolerance)
+
+
+@pytest.mark.oracle
+@each("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-12), ("complex128", 1e-12)])
+@each("kind", SETTINGS)
+def test_steps_are_those_of_pytorch_for_other_settings(kind, dtype, tolerance):
+    rng = np.random.default_rng(0)
+    start, *grads = rng.normal(size=(21, 3, 4)) + 1j * rng.normal(size=(21, 3, 4))
+    if dtype != "complex128":
+        start, grads = start.real, [grad.real for grad in grads]
+    for options in SETTINGS[kind]:
+        goes_with_pytorch(
+            kind, kind, {"lr": 0.05, **options}, start.astype(dtype), grads, tolerance
+        )
 
 
 def test_lion_and_lamb_follow_their_papers():
@@ -95,8 +119,7 @@ def test_lbfgs_goes_where_pytorch_s_goes(search):
         loss.backward()
         return loss
 
-    graph = ag.Graph()
-    w = graph.bind(weight, "w")
+    w = ag.Graph().bind(weight, "w")
     loss = (100.0 * (w[1:] - w[:-1] ** 2) ** 2 + (1.0 - w[:-1]) ** 2).sum()
     machine = ag.TapeMachine(loss)
 
@@ -208,7 +231,7 @@ ORACLES = {
 
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ORACLES)
+@each("name", ORACLES)
 def test_schedules_are_those_of_pytorch(name):
     torch = pytest.importorskip("torch")
     schedule, theirs, options = ORACLES[name]
@@ -326,7 +349,7 @@ def test_a_step_with_an_infinite_gradient_is_left_out_where_asked():
     assert b.value.tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("name", [*SOLVERS, "lion"])
+@each("name", [*SOLVERS, "lion"])
 def test_loops_that_are_compiled_give_the_bits_of_the_steps(name):
     pytest.importorskip("llvmlite")
     loss, w, _ = model()

@@ -21,10 +21,9 @@ def nodes_of(args, graph):
     ]
 
 
-@pytest.mark.parametrize(("f", "calls"), CASES, ids=NAMES)
+@each("f, calls", CASES)
 def test_nodes_give_what_numbers_give(f, calls):
-    graph = ag.Graph()
-    xs = nodes_of(calls[0], graph)
+    xs = nodes_of(calls[0], ag.Graph())
     y = ag.function(f)(*xs)
     wrt = [x for x in xs if x.dtype.kind == "f"]
     slopes = ag.gradients([y.sum()], wrt) if y.dtype.kind == "f" and wrt else []
@@ -57,8 +56,7 @@ def difference(f, args, place):
 @pytest.mark.parametrize("name", ["search", "three_deep", "nested_loops", "newton"])
 def test_all_machines_agree(name):
     f, calls = CASES[NAMES.index(name)]
-    graph = ag.Graph()
-    xs = nodes_of(calls[0], graph)
+    xs = nodes_of(calls[0], ag.Graph())
     y = ag.function(f)(*xs)
     for args in calls:
         fed = {x.name: arg for x, arg in zip(xs, args, strict=True)}
@@ -175,8 +173,7 @@ def test_errors_in_a_body_name_the_line_of_the_user():
 
 
 def refused(f, *args, match, kind=ag.source.UnsupportedSyntax):
-    graph = ag.Graph()
-    xs = nodes_of(args, graph)
+    xs = nodes_of(args, ag.Graph())
     with pytest.raises(kind, match=match) as caught:
         ag.function(f)(*xs)
     return caught.value

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests.source.test_catalogue import differences
 
 PAGE = Path(__file__).parents[2] / "docs" / "source.md"
@@ -22,7 +22,7 @@ def test_ten_functions_are_shown():
     assert len(SHOWN) == 10
 
 
-@pytest.mark.parametrize("shown", SHOWN, ids=[name for _, name, _, _ in SHOWN])
+@each("shown", SHOWN)
 def test_what_is_shown_is_what_is_generated_and_it_is_right(shown):
     text, name, call, generated = shown
     filename = f"<shown {name}>"

@@ -4,7 +4,6 @@ import ast
 import gc
 import inspect
 import linecache
-import sys
 import traceback
 from itertools import product as pairs
 
@@ -14,6 +13,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.source.fence import ALWAYS, WHERE_ACTIVE
+from tests._child import printed_by
 from tests._each import each
 from tests.source import catalogue
 
@@ -103,14 +103,14 @@ def test_a_gradient_is_the_callers_own():
     assert seed[0] == x[0] == 1.0
 
 
-@pytest.mark.parametrize("wrong", [3, np.arange(3), True, "text", None])
+@each("wrong", [3, np.arange(3), True, "text", None])
 def test_what_has_no_gradient_is_refused_when_it_is_called(wrong):
     with pytest.raises(GraphTypeError, match="argument x is"):
         source.grad(cubic)(wrong)
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
+@each(
+    "options, text",
     [
         ({"mode": "sideways"}, "mode has to be"),
         ({"motion": "slow"}, "motion has to be"),
@@ -620,11 +620,8 @@ def test_the_result_keeps_what_the_reversal_undoes():
 
 
 def test_the_package_does_not_import_the_folder():
-    import subprocess
-
     text = "import sys, actorgraph; print('actorgraph.source' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert printed_by(text) == ["False"]
 
 
 def keyed(a, *, b):

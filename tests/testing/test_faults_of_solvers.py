@@ -7,6 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.testing import SOLVER_LAWS
+from tests._each import each
 
 
 class Descent(ag.solvers.AbstractSolver[dict]):
@@ -82,8 +83,8 @@ def test_a_solver_that_is_right_passes():
     ag.testing.check_solver(Descent)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "law"),
+@each(
+    "wrong, law",
     [
         (Ascent, "a parabola is minimised: got .* expected 0 .*; look at signs and at the order"),
         (Asserts, "a parabola is minimised: AssertionError"),

@@ -7,6 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError
+from tests._each import each
 
 ROWS, CLASSES = 61, 5
 rng = np.random.default_rng(3)
@@ -54,7 +55,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_a_metric_of_classes_is_that_of_all_rows(case):
     metric, wanted = CASES[case]
     assert in_batches(metric, SCORES, TARGET) == pytest.approx(wanted, rel=1e-6)

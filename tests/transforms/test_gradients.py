@@ -14,7 +14,6 @@ from tests.transforms._functions import M, V, X, close, scalar
 
 def test_grad_of_a_function_is_a_function_of_arrays():
     found = ag.grad(scalar)(X)
-
     close(found, np.exp(X) * X.sum() + np.exp(X).sum())
     assert ag.grad(scalar).__name__ == "grad of scalar"
     assert ag.grad(scalar).__wrapped__ is scalar
@@ -74,7 +73,6 @@ def test_arguments_and_results_are_trees():
     Layer = namedtuple("Layer", "bias")
     parameters = {"w": M, "layers": [Layer(V)]}
     value, found = ag.value_and_grad(f)(parameters, (X, V), scale={"s": 2.0})
-
     error = X @ M + V - V
     close(value, 2 * (error**2).mean())
     close(found["w"], 4 / 3 * np.outer(X, error))
@@ -109,7 +107,6 @@ def test_has_aux_returns_what_is_not_differentiated():
 
     found, aux = ag.grad(f, has_aux=True)(X)
     (value, again), other = ag.value_and_grad(f, has_aux=True)(X)
-
     close(found, 2 * X)
     close(other, 2 * X)
     close(value, (X * X).sum())
@@ -136,7 +133,6 @@ def test_a_function_may_return_its_argument_or_a_constant():
 def test_results_belong_to_the_caller():
     df = ag.value_and_grad(lambda x: (x, (x, x)), has_aux=True, input_derivative="ones")
     (value, aux), found = df(X)
-
     for array in (value, *aux, found):
         assert not np.shares_memory(array, X)
         array += 1
@@ -180,7 +176,6 @@ def test_a_missing_or_wrong_seed_says_what_to_pass():
 
 def test_a_seed_is_converted_to_the_dtype_of_the_result():
     found = ag.grad(lambda x: x * x)(X.astype("float32"), seed=V)
-
     assert found.dtype == np.float32
 
 

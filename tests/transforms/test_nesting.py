@@ -13,7 +13,6 @@ def test_transforms_nest_to_any_order():
     for _ in range(4):
         derivative = ag.grad(derivative)
         values.append(derivative)
-
     at = 0.7
     s, c = np.sin(at), np.cos(at)
     for function, wanted in zip(
@@ -59,7 +58,6 @@ def test_inner_derivatives_do_not_see_outer_uses_of_the_same_argument():
 
 def test_transformed_functions_take_nodes(g, x):
     found = ag.grad(scalar)(x)
-
     assert found.graph is g
     close(evaluate(found, {x: X})[0], np.exp(X) * X.sum() + np.exp(X).sum())
     value, gradient = ag.value_and_grad(lambda a, b: (a * b).sum(), argnums=1)(x, V)

@@ -12,7 +12,6 @@ from tests.transforms._functions import M, V, X, close, hessian_of_scalar, scala
 def test_grad_of_a_node_gives_nodes_in_the_structure_of_wrt(g, x):
     w = g.parameter("w", X)
     y = (x * w * w).sum()
-
     assert ag.grad(y, x).graph is g
     assert isinstance(ag.grad(y, wrt=[x, w]), list)
     found = ag.grad(y, wrt={"x": x, "rest": (w,)})
@@ -27,12 +26,10 @@ def test_grad_of_a_node_gives_nodes_in_the_structure_of_wrt(g, x):
 def test_products_of_nodes_give_nodes(g, x):
     y, v = scalar(x), g.input("v", (3,), "float64")
     h = hessian_of_scalar(X)
-
     pulled = ag.vjp([x * x, y], [x], [v, 2.0])[0]
     pushed = ag.jvp({"square": x * x}, x, v)
     product = ag.hvp(y, [x], [v])[0]
     feeds = {x: X, v: V}
-
     values = evaluate([pulled, pushed["square"], product, ag.hvp(y, x, v)], feeds)
     e = np.exp(X)
     close(values[0], 2 * X * V + 2 * (e * X.sum() + e.sum()))
@@ -43,10 +40,8 @@ def test_products_of_nodes_give_nodes(g, x):
 
 def test_jacobian_and_hessian_of_nodes_are_nodes(g, x):
     y = ag.ops.tanh(ag.ops.matmul(g.constant(M), x))
-
     tall, wide = ag.jacobian(y, wrt=x), ag.jacobian(ag.ops.stack([y.sum()]), wrt=[x])[0]
     second = ag.hessian(scalar(x), wrt={"x": x})["x"]["x"]
-
     values = evaluate([tall, wide, second], {x: X})
     exact = (1 - np.tanh(M @ X) ** 2)[:, None] * M
     close(values[0], exact)
@@ -58,7 +53,6 @@ def test_jacobian_and_hessian_of_nodes_are_nodes(g, x):
 def test_a_jacobian_of_nodes_needs_one_side_of_known_size(g):
     v = g.input("v", ("n",), "float64")
     w = g.parameter("w", np.ones(2))
-
     with pytest.raises(ShapeError, match="a Jacobian needs dims that are ints on one side"):
         ag.jacobian(v * v, wrt=v)
     found = ag.jacobian(v * w.sum(), wrt=w)
@@ -69,7 +63,6 @@ def test_a_jacobian_of_nodes_needs_one_side_of_known_size(g):
 def test_node_forms_say_what_is_wrong(g, x):
     i = g.input("i", (3,), "int64")
     y = scalar(x)
-
     with pytest.raises(GraphTypeError, match=r"wrt is int64\[3\] and has no gradient"):
         ag.grad(y, i)
     with pytest.raises(GraphTypeError, match="wrt is the float 3.0, which has no gradient"):

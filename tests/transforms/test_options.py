@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 
 X = np.array([0.5, -1.0, 2.0])
@@ -48,11 +49,9 @@ def test_products_are_by_the_arguments_that_are_chosen(word):
     close(pull(2.0), 2 * np.sin(X))
     close(ag.vjp(f, X, Y, **{word: (1, 0)})[1](1.0)[1], Y * np.cos(X) + 2 * X)
     assert ag.vjp(f, X, Y, **{word: ()})[1](1.0) == ()
-
     close(ag.jvp(f, (X, Y), V, **{word: -1})[1], np.sin(X) @ V)
     both = np.sin(X) @ V + (Y * np.cos(X) + 2 * X) @ Y
     close(ag.jvp(f, (X, Y), (V, Y), **{word: (1, 0)})[1], both)
-
     close(ag.hvp(f, (X, Y), V, **{word: 0}), (2 - Y * np.sin(X)) * V)
     y_part, x_part = ag.hvp(f, (X, Y), (V, X), **{word: (1, 0)})
     close(y_part, np.cos(X) * X)
@@ -210,7 +209,7 @@ STABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_inexact_transforms_differentiate_the_stable_form(name):
     with np.errstate(all="ignore"):
         for options in ({"exact": False}, {"exact": False, "passes": ["log1p", "softplus"]}):
@@ -252,8 +251,7 @@ def test_a_transform_inside_another_goes_by_its_own_options():
 
 
 def test_options_of_functions_are_refused_on_nodes():
-    g = ag.Graph()
-    x = g.input("x", (), "float64")
+    x = ag.Graph().input("x", (), "float64")
     calls = [
         lambda **options: ag.grad(x, x, **options),
         lambda **options: ag.value_and_grad(x, x, **options),
@@ -319,8 +317,8 @@ TOOLS = {  # function: reverse slope, forward slope (None where there is none), 
 }
 
 
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("name", TOOLS)
+@each("exact", [True, False])
+@each("name", TOOLS)
 def test_gradient_tools_keep_their_meaning_in_every_transform(name, exact):
     tool, reverse, forward, curvature = TOOLS[name]
     options = {"wrt": 1, "has_aux": True, "exact": exact}

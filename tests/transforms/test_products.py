@@ -16,7 +16,6 @@ def test_vjp_returns_the_value_and_the_pullback():
 
     value, pull = ag.vjp(f, X, V)
     one, two = pull({"product": X, "sum": 2.0})
-
     close(value["product"], X * V)
     close(one, X * V + 2)
     close(two, X * X)
@@ -28,7 +27,6 @@ def test_jvp_and_vjp_with_aux_return_it_third():
 
     value, pull, aux = ag.vjp(f, X, has_aux=True)
     again, tangent, other = ag.jvp(f, (X,), (V,), has_aux=True)
-
     close(value, again)
     close(pull(V)[0], tangent)
     assert aux == other == "aux"
@@ -39,7 +37,6 @@ def test_jvp_pushes_tangents_of_trees_and_skips_what_is_no_float():
         return [pair["a"] * n, pair["b"]]
 
     value, tangent = ag.jvp(f, ({"a": X, "b": 2.0}, 3), ({"a": V, "b": 0.5}, 0))
-
     close(value[0], 3 * X)
     close(tangent[0], 3 * V)
     close(tangent[1], 0.5)
@@ -92,9 +89,7 @@ def test_the_jacobian_takes_the_mode_with_fewer_passes(rows, passes):
     calls = []
     matrix = np.random.default_rng(1).normal(size=(rows, 3))
     f = counting(lambda x: matrix @ ag.ops.sin(x), calls)
-
     found = ag.jacobian(f)(X)
-
     close(found, matrix * np.cos(X))
     assert len(calls) == 1 + passes  # one for the shapes
 
@@ -104,7 +99,6 @@ def test_the_jacobian_of_trees_is_a_tree_of_trees():
         return {"outer": ag.ops.outer(x, y["a"]), "norm": (x * x).sum()}
 
     found = ag.jacobian(f, argnums=(0, 1))(X, {"a": V[:2]})
-
     eye = np.eye(3)
     close(found["outer"][0], np.einsum("ik,j->ijk", eye, V[:2]))
     close(found["outer"][1]["a"], np.einsum("i,jk->ijk", X, np.eye(2)))
@@ -114,7 +108,6 @@ def test_the_jacobian_of_trees_is_a_tree_of_trees():
 
 def test_the_jacobian_has_the_dtype_of_the_result_and_takes_aux():
     found, aux = ag.jacobian(lambda x: (x.astype("float32") * 2, "aux"), has_aux=True)(X)
-
     assert found.dtype == np.float32
     assert aux == "aux"
     close(found, 2 * np.eye(3, dtype="float32"))
@@ -136,7 +129,6 @@ def test_the_hessian_of_several_arguments_has_all_blocks():
         return (x * x * y).sum()
 
     (xx, xy), (yx, yy) = ag.hessian(f, (0, 1))(X, V)
-
     close(xx, np.diag(2 * V))
     close(xy, np.diag(2 * X))
     close(yx, np.diag(2 * X))
@@ -146,7 +138,6 @@ def test_the_hessian_of_several_arguments_has_all_blocks():
 def test_jacobians_of_complex_functions_are_refused():
     with pytest.raises(GraphTypeError, match=r"Jacobian of complex arrays.*use ag\.jvp"):
         ag.jacobian(lambda x: x * 1j)(X + 0j)
-    g = ag.Graph()
-    z = g.input("z", (2,), "complex128")
+    z = ag.Graph().input("z", (2,), "complex128")
     with pytest.raises(GraphTypeError, match="Jacobian of complex arrays"):
         ag.jacobian(z, wrt=z)

@@ -34,7 +34,6 @@ def test_a_function_is_traced_once_per_kind_of_arguments():
 
 def test_values_of_static_arguments_have_traces_of_their_own():
     df = ag.grad(lambda x, n: x * (2.5 if n is True else n))
-
     assert df(1.0, 1) == 1
     assert df(1.0, True) == 2.5
     assert df(1.0, 0) == 0
