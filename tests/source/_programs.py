@@ -373,6 +373,7 @@ class Writer(Values):
     def comprehension(self):
         name = self.target("l")
         over = self.v(0) if not self.has("l") or self.chance(60) else self.pick("l")
+        outside = self.s(0)
         self.names["e"], before = "s", self.names.get("e")
         element = self.s(1)
         test = self.choose(["", "", " if e > -0.6" if self.chance(50) else ""])
@@ -380,7 +381,7 @@ class Writer(Values):
             [
                 f"[{element} for e in {over}{test}]",
                 f"[e * {self.s(0)} for e in {over}]",
-                f"[{self.s(0)} * n for n in range(3) if n != 1]",
+                f"[{outside} * n for n in range(3) if n != 1]",
                 f"[e * n for n, e in enumerate({over})]",
                 f"[e * n for n, e in zip({over}, {self.v(0)})]",
             ]

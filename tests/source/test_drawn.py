@@ -1,6 +1,7 @@
 """Drawn programs: `ag.source` and `ag.function` compute what Python does, or refuse clearly."""
 
 import linecache
+import sys
 from copy import deepcopy
 from itertools import count
 
@@ -42,10 +43,26 @@ def compiled(text):
     return names["program"]
 
 
-def value_of(function, args):
-    """Return the number that a program gives; one that fails is no case."""
+def ended(function, args):
+    """Call a program, and raise if it goes on and on, such as a loop over a list that grows."""
+    lines = count()
+
+    def look(frame, *_):
+        assert next(lines) < 10_000, "it has no end"
+        return look if frame.f_code.co_filename == function.__code__.co_filename else None
+
+    before = sys.gettrace()
+    sys.settrace(look)
     try:
-        value = function(*deepcopy(args))
+        return function(*args)
+    finally:
+        sys.settrace(before)
+
+
+def value_of(function, args):
+    """Return the number that a program gives; one that fails, or has no end, is no case."""
+    try:
+        value = ended(function, deepcopy(args))
     except Exception:
         assume(False)
     assume(np.ndim(value) == 0 and np.isfinite(value) and abs(value) < 1e4)
@@ -80,6 +97,13 @@ def assert_slopes(found, wanted):
     for one, other in zip(leaves, wanted, strict=True):
         assert np.shape(one) == np.shape(other)
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_program_without_an_end_is_no_case():
+    endless = "def program(l):\n    for a in l:\n        l.append(a)\n    return l[0]\n"
+    with pytest.raises(AssertionError, match="it has no end"):
+        ended(compiled(endless), [[1.0]])
+    assert ended(compiled("def program(x):\n    return x + 1.0\n"), [1.0]) == 2.0
 
 
 @pytest.mark.soak
