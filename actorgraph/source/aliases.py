@@ -48,6 +48,7 @@ class Aliases:
         self.scope, self.result = scope, result
         self._number = 0
         self._writes: dict[str, list[_Place]] = {}
+        self._stored: set[str] = set()  # those of elements
         self._links: list[tuple[_Place, str, set[str]]] = []  # the name refers to each of the set
         self._read(scope.tree.body, (), {})
 
@@ -56,30 +57,26 @@ class Aliases:
         for stmt in body:
             self._number += 1
             place = _Place(self._number, loops, dict(bound))
-            blocks = [getattr(stmt, name, []) for name in ("body", "orelse", "finalbody")]
-            blocks += [part.body for part in getattr(stmt, "handlers", [])]
-            blocks += [part.body for part in getattr(stmt, "cases", [])]
             if isinstance(stmt, (ast.FunctionDef, ast.ClassDef)):
                 continue
-            inside = {id(one) for block in blocks for one in block}
+            blocks = [getattr(stmt, name, []) for name in ("body", "orelse", "finalbody")]
             for node in ast.iter_child_nodes(stmt):
-                if id(node) not in inside and not isinstance(node, (ast.ExceptHandler,
-                                                                    ast.match_case)):  # fmt: skip
+                if isinstance(node, (ast.ExceptHandler, ast.match_case)):
+                    blocks.append(node.body)
+                elif not isinstance(node, ast.stmt):
                     for part in walk_own([node]):
                         self._note(part, place)
             self._note(stmt, place)
-            if isinstance(stmt, (ast.For, ast.While)):
-                loops_inside = (*loops, self._number)
-            else:
-                loops_inside = loops
+            again = (self._number,) if isinstance(stmt, (ast.For, ast.While)) else ()
             for block in blocks:
-                self._read(block, loops_inside, dict(bound))
+                self._read(block, (*loops, *again), dict(bound))
             if isinstance(stmt, (ast.Assign, ast.AnnAssign)):
                 bound |= dict.fromkeys(bound_names([stmt]), place.number)
 
     def _note(self, node: ast.AST, place: _Place) -> None:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            self._writes.setdefault(ast.unparse(node.value), []).append(place)
+            self._stored.add(name := ast.unparse(node.value))
+            self._writes.setdefault(name, []).append(place)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if any(self.scope.resolve(node.func) is one for one in WRITING) and node.args:
                 self._writes.setdefault(ast.unparse(node.args[0]), []).append(place)
@@ -94,9 +91,9 @@ class Aliases:
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._link(place, target, node.value)
-                others = {one.id for one in node.targets if isinstance(one, ast.Name)}
-                if isinstance(target, ast.Name) and others - {target.id}:
-                    self._links.append((place, target.id, others - {target.id}))
+                for other in node.targets:
+                    if isinstance(other, ast.Name) and other is not target:
+                        self._link(place, target, other)
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
             self._link(place, node.target, node.value)
 
@@ -160,11 +157,7 @@ class Aliases:
 
     def written(self, name: str) -> bool:
         """Return whether the function writes into elements of the value of a name."""
-        return any(
-            isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-            and ast.unparse(node.value) == name
-            for node in walk_own(self.scope.tree.body)
-        )  # fmt: skip
+        return name in self._stored
 
     def changed(self, name: str) -> bool:
         """Return whether the function changes the value of a name in any way."""

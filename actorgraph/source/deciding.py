@@ -400,7 +400,9 @@ class Deciding:
                     place, f"{name} is read later, and has no value where the test {where}; "
                     "give it one before the if, or in both branches",
                 )  # fmt: skip
-            values[number] = self._zeros_like(values[1 - number])
+            given_leaves, structure = flatten(values[1 - number])
+            zeros = [0 if is_value(leaf) else leaf for leaf in given_leaves]
+            values[number] = unflatten(structure, zeros)
         (left, structure), (right, other) = (flatten(value) for value in values)
         if structure != other:
             kinds = f"{shown(values[1])} or {shown(values[0])}"
@@ -410,7 +412,11 @@ class Deciding:
             if not isinstance(one, Node) and same(one, two):
                 leaves.append(one)
                 continue
-            self._check_values(name, one, two, place)
+            if not (is_value(one) and is_value(two)):
+                raise self.refused(
+                    place, f"{name} is {shown(two)} or {shown(one)}; a graph chooses between "
+                    "arrays and numbers only",
+                )  # fmt: skip
             types = self._common(name, one, two, place)
             slot = len(given[0][1])
             for (body, results), value, kind in zip(given, (one, two), types, strict=True):
@@ -423,18 +429,6 @@ class Deciding:
         """Return whether a name is the one of returned values, which is never read when unbound."""
         code = self.function.__code__
         return name not in code.co_varnames + code.co_cellvars and name.startswith("result")
-
-    def _zeros_like(self, value: Any) -> Any:
-        leaves, structure = flatten(value)
-        return unflatten(structure, [0 if is_value(leaf) else leaf for leaf in leaves])
-
-    def _check_values(self, name: str, one: Any, two: Any, place: int) -> None:
-        for value, other in ((one, two), (two, one)):
-            if not is_value(value):
-                raise self.refused(
-                    place, f"{name} is {shown(value)} or {shown(other)}; a graph chooses between "
-                    "arrays and numbers only",
-                )  # fmt: skip
 
     def _common(self, name: str, one: Any, two: Any, place: int) -> tuple[Kind, Kind]:
         """Return the types that two values take; a number takes the other one's."""

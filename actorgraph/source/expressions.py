@@ -168,7 +168,10 @@ class Expressions(ABC):
         if not scope.is_active(node):
             self.emit("passive", f"{target} = {ast.unparse(node)}")
             if isinstance(node, ast.Call) and self.aliases.changed(target):
-                self._refuse_argument(target, node)
+                called = scope.resolve(node.func)
+                if not isinstance(called, type) and not is_numpy(called):
+                    for given in sorted(free_names([*node.args, *node.keywords]) & scope.locals):
+                        self.refuse_same(target, given, target, ast.unparse(node))
             return
         scope.active.add(target)
         scope.locals.add(target)
@@ -206,13 +209,6 @@ class Expressions(ABC):
         """Raise when it runs if the result of a call shares memory with another value."""
         helper = self.scope.support(refuse_same)
         self.emit("passive", f"{helper}({result}, {other}, {changed!r}, {call!r})")
-
-    def _refuse_argument(self, name: str, call: ast.Call) -> None:
-        """Raise when it runs if a name that is written to is bound to an argument of a function."""
-        called = self.scope.resolve(call.func)
-        if not isinstance(called, type) and not is_numpy(called):
-            for given in sorted(free_names([*call.args, *call.keywords]) & self.scope.locals):
-                self.refuse_same(name, given, name, ast.unparse(call))
 
     def _as_name(self, target: str, node: ast.Name) -> None:
         if target != node.id:
@@ -333,7 +329,10 @@ class Expressions(ABC):
     def _as_call(self, target: str, node: ast.Call) -> None:
         scope = self.scope
         if scope.reads_text(node):
-            raise self.refused(node, "a number read from a text has no gradient; take the number")
+            raise self.refused(
+                node, f"a number read from a text has no gradient, and {ast.unparse(node)} is one; "
+                "take the number that the text shows",
+            )  # fmt: skip
         function = scope.resolve(node.func)
         text, extra = ast.unparse(node.func), []
         if isinstance(node.func, ast.Attribute) and function is UNKNOWN:
@@ -371,14 +370,14 @@ class Expressions(ABC):
     def _known(
         self, target: str, node: ast.Call, function: Any, text: str, extra: list[ast.expr]
     ) -> None:
-        scope = self.scope
-        if is_hashable(function) and function in SOURCES:
-            function = SOURCES[function]
-        kind = "user"
-        if is_hashable(function) and function in PURE:
+        scope, kind = self.scope, "user"
+        hashable = is_hashable(function)
+        if hashable:
+            function = SOURCES.get(function, function)
+        if hashable and function in PURE:
             function = PURE[function]
             text = scope.help(function.__name__, function)
-        if is_hashable(function) and (function in ADJOINTS or function in TANGENTS):
+        if hashable and (function in ADJOINTS or function in TANGENTS):
             kind = "rule"
         elif (
             (is_numpy(function) and on_nodes(function) is not None)
@@ -397,14 +396,13 @@ class Expressions(ABC):
             )  # fmt: skip
         if kind == "call" and writes_out(function, node):
             raise self.refused(node, "out= has no gradient; assign the result to a name")
-        args, starred = [], False
-        for one in node.args:
-            starred = starred or isinstance(one, ast.Starred)
-            value = one.value if isinstance(one, ast.Starred) else one
-            made = self.operand(value, kind)
-            args.append(ast.Starred(made, ast.Load()) if isinstance(one, ast.Starred) else made)
-        if starred and kind != "user":
+        if kind != "user" and any(isinstance(one, ast.Starred) for one in node.args):
             raise self.refused(node, "give starred arguments one by one")
+        args = [
+            ast.Starred(self.operand(one.value, kind), ast.Load())
+            if isinstance(one, ast.Starred) else self.operand(one, kind)
+            for one in node.args
+        ]  # fmt: skip
         kwargs: dict[str, ast.expr] = {}
         for word in node.keywords:
             if word.arg is None or (kind != "user" and scope.is_active(word.value)):

@@ -202,7 +202,9 @@ def snapshot(*values: Any) -> list[Any]:
         else set(value) if isinstance(value, set)
         else dict(zip(value, snapshot(*value.values()), strict=True)) if isinstance(value, dict)
         else list(value) if isinstance(value, deque)
-        else (value, dict(vars(value))) if _is_object(value)
+        else (value, dict(vars(value)))
+        if hasattr(value, "__dict__")  # of a class of the user's, with attributes that may change
+        and type(value).__module__.split(".")[0] not in ("builtins", "actorgraph")
         else value
         for value in values
     ]  # fmt: skip
@@ -235,12 +237,6 @@ def has_changed(old: Any, new: Any) -> bool:
     if isinstance(old, tuple):  # an object and its attributes
         return old[0] is not new or has_changed(old[1], vars(new))
     return old is not new
-
-
-def _is_object(value: Any) -> bool:
-    """Return whether a value is of a class of the user's, with attributes that may change."""
-    module = type(value).__module__
-    return hasattr(value, "__dict__") and module.split(".")[0] not in ("builtins", "actorgraph")
 
 
 def overwritten(value: Any, index: Any) -> Any:

@@ -354,6 +354,16 @@ def reads_another_text(x):
     return x * np.float64(str(x))
 
 
+def reads_a_percent_text(x):
+    return x * float("%s" % x)  # noqa: UP031
+
+
+def reads_a_named_text(x):
+    form = "{}"
+    text = form.format(x)
+    return x * float(text)
+
+
 @each(
     ("function", "text", "offset"),
     [
@@ -373,6 +383,8 @@ def reads_another_text(x):
         (escapes, "holds the active x", 1),
         (reads_a_text, "a number read from a text has no gradient", 2),
         (reads_another_text, "a number read from a text has no gradient", 1),
+        (reads_a_percent_text, r"gradient, and float\('%s' % x\) is one; take the number", 1),
+        (reads_a_named_text, r"gradient, and float\(text\) is one; take the number", 3),
     ],
 )
 def test_what_is_fenced_says_file_line_reason_and_way_out(function, text, offset):
