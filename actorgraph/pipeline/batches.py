@@ -114,11 +114,16 @@ class Microbatches:
             with self._choosing:  # two threads may start the first run
                 if isinstance(self._chosen, Choice):
                     self._chosen = self._chosen.made(batching, arrays, sizes, self._trains)
-        self._check_rows(sizes[batching.dim])
+        microbatches, rows = self.schedule.microbatches, sizes[batching.dim]
+        if rows < microbatches:
+            raise FeedError(
+                f"{batching.dim} is {rows}: cannot be cut into {microbatches} microbatches; feed "
+                "at least as many rows, or take fewer microbatches"
+            )
         backward = mode.kind == "backward"
         what = "seed" if backward else "tangent"
         checked = {node: check_like(seeds[node], node, sizes, what) for node in seeds}
-        slices = batching.cut(arrays, sizes, self.schedule.microbatches)
+        slices = batching.cut(arrays, sizes, microbatches)
         symbols = {one.rows: sizes | {batching.dim: one.rows} for one in slices}
         largest = symbols[slices[0].rows]
         plan = self._planned(machine, batching, mode, largest)
@@ -129,7 +134,7 @@ class Microbatches:
         core.scheduler.patience_s = _PATIENCE_S if patient and not self._crowding.found() else 0.0
         plan, claim = _fitted(machine, plan, largest)
         number = next(core.numbers)
-        drawn = self.schedule.microbatches * (number if run_number is None else run_number)
+        drawn = microbatches * (number if run_number is None else run_number)
         cut = batching.seeds if backward else batching.tangents
         bindings = {rows: plan.bind(bound) for rows, bound in symbols.items()}
         parts = []
@@ -143,14 +148,6 @@ class Microbatches:
         batch.microbatches, batch.claim, batch.host = parts, claim, host
         batch.leaves = [None] * len(plan.compiled.passed_places)  # its parts have them
         return batch
-
-    def _check_rows(self, rows: int) -> None:
-        microbatches = self.schedule.microbatches
-        if rows < microbatches:
-            raise FeedError(
-                f"{self.batching.dim} is {rows}: cannot be cut into {microbatches} microbatches; "
-                "feed at least as many rows, or take fewer microbatches"
-            )
 
 
 def _fitted(

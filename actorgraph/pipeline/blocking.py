@@ -47,19 +47,14 @@ def check_lanes(plan: StagedPlan) -> None:
     ]
     shown = len(lanes)
     lanes += [[(index, microbatch) for microbatch in every] for index in free]
-    verdict = check(tasks, edges, lanes, _credits(plan), shown=shown, unit="microbatch")
+    bounds = []
+    for device, limit in enumerate(plan.credits or ()):
+        spender, giver = plan.at.get((device, "forward")), plan.at.get((device, "backward"))
+        if spender is not None and giver is not None:
+            bounds.append(Credit(spender, giver, limit, f"microbatches on device {device}"))
+    verdict = check(tasks, edges, lanes, bounds, shown=shown, unit="microbatch")
     if not verdict.ok:
         raise ScheduleError(
             f"{schedule!r} would never end: {'; '.join(verdict.blocked)}; "
             "change the order of a lane"
         )
-
-
-def _credits(plan: StagedPlan) -> list[Credit]:
-    """Return the credits that bound forward actions, if there are any."""
-    credits_ = []
-    for device, limit in enumerate(plan.credits or ()):
-        spender, giver = plan.at.get((device, "forward")), plan.at.get((device, "backward"))
-        if spender is not None and giver is not None:
-            credits_.append(Credit(spender, giver, limit, f"microbatches on device {device}"))
-    return credits_

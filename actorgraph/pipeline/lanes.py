@@ -38,7 +38,6 @@ from actorgraph.devices import Handed
 from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import with_errstate
-from actorgraph.lower.program import Tabling
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.lower.residents import Brought
 from actorgraph.machines.calls import Call, resumed
@@ -361,9 +360,10 @@ class PipelineLane:
         places = [None if number in task.looked_at else lane for number in task.inputs]
         placed = guarded(run, known, _mapped, stages.at, args, places)
         coming = [one for one in placed or () if is_fetched(one)]
-        if coming and not (yield from self._await_copies(lane_run, known, coming)):
-            return None
-        return guarded(run, known, _mapped, arrived, placed) if coming else placed
+        if not coming:
+            return placed
+        done = yield from self._await_copies(lane_run, known, coming)
+        return guarded(run, known, _mapped, arrived, placed) if done else None
 
     def _fetch_results(self, lane_run: LaneRun) -> Acting[None]:
         """Copy the results of a run to the host, but for gradients that are to stay."""
@@ -497,7 +497,9 @@ class Lanes:
         self.memory_index = self._kernel_cache.memory_index
         placing = plan.compiled.placing
         self.stages = placing if isinstance(placing, Stages) else None
-        tabling = self._tabling()
+        tabling = plan.tabling(errors)
+        if tabling is not None:
+            tabling = tabling._replace(largest=_LARGEST_BYTES, flag=flag)
         self._programs = [task.lower(tabling=tabling) for task in plan.stage_tasks]
         self.unflagged = {i for i, one in enumerate(self._programs) if not one.begins_with_walk}
         self._make_functions()
@@ -544,10 +546,6 @@ class Lanes:
             for kind in ("F", "BW")
         ]
         return partial(_by_credits, forward, backward, self.plan.credits[device]), len(works)
-
-    def _tabling(self) -> Tabling | None:
-        tabling = self.plan.tabling(self.errors)
-        return None if tabling is None else tabling._replace(largest=_LARGEST_BYTES, flag=self.flag)
 
     def _guarded(self, kernel: Callable[..., Any], node: Node) -> Callable[..., Any]:
         kernel = kernel if self.errors is None else with_errstate(kernel, self.errors)

@@ -232,7 +232,9 @@ class StagedPlan(Plan):
             region = spec.region.index
             if region >= stages:
                 # Cotangents reach the first stage last.
-                region = min(self._region_of(node) for node in inputs)
+                makers = [self.task_of.get(node.id) for node in inputs]
+                regions = [0 if i is None else self.partition.tasks[i].region.index for i in makers]
+                region = min(regions)
             lower = partial(
                 lower_directly, spec.steps, inputs, outputs, buffered, bound, leaving=leaving
             )
@@ -249,21 +251,14 @@ class StagedPlan(Plan):
             )
         for task in self.stage_tasks:
             for number in task.inputs:
-                self._connect_lanes(task, number)
-
-    def _region_of(self, node: Node) -> int:
-        index = self.task_of.get(node.id)
-        return 0 if index is None else self.partition.tasks[index].region.index
-
-    def _connect_lanes(self, task: StageTask, number: int) -> None:
-        index = self.task_of.get(number)
-        producer = None if index is None else self.stage_tasks[index]
-        if producer is not None and producer.lane != task.lane:
-            task.foreign.append(number)
-            places = producer.sends.setdefault(task.lane, [])
-            place = producer.outputs.index(number)
-            if place not in places:
-                places.append(place)
+                index = self.task_of.get(number)
+                producer = None if index is None else self.stage_tasks[index]
+                if producer is not None and producer.lane != task.lane:
+                    task.foreign.append(number)
+                    places = producer.sends.setdefault(task.lane, [])
+                    place = producer.outputs.index(number)
+                    if place not in places:
+                        places.append(place)
 
     def _chain_buffers(self) -> None:
         """Have each microbatch read the buffers that the previous one has assigned."""
