@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from actorgraph.source.reading import UnsupportedSyntax, read
-from actorgraph.source.scope import UNKNOWN, WRITING, Scope, bound_names, is_numpy, walk_own
+from actorgraph.source.scope import UNKNOWN, WRITING, Scope, bound_names, is_numpy, pairs, walk_own
 
 _VIEWS = frozenset(
     "reshape ravel asarray asanyarray ascontiguousarray asfortranarray require atleast_1d "
@@ -98,19 +98,14 @@ class Aliases:
             self._link(place, node.target, node.value)
 
     def _link(self, place: _Place, target: ast.expr, value: ast.expr | None) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
-            same = len(parts) == len(target.elts)
-            for i, one in enumerate(target.elts):
-                self._link(place, one, parts[i] if same else value)
-            return
-        if isinstance(target, ast.Subscript) and not self._is_container(target.value):
-            return  # elements are copied into an array
-        while isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
-            target = target.value
-        names = self._refers(value)
-        if isinstance(target, ast.Name) and names:
-            self._links.append((place, target.id, names))
+        for one, given, _ in pairs(target, value):
+            if isinstance(one, ast.Subscript) and not self._is_container(one.value):
+                continue  # elements are copied into an array
+            while isinstance(one, (ast.Subscript, ast.Attribute, ast.Starred)):
+                one = one.value
+            names = self._refers(given)
+            if isinstance(one, ast.Name) and names:
+                self._links.append((place, one.id, names))
 
     def _is_container(self, node: ast.expr) -> bool:
         return any(map(_is_display, self._values_of(ast.unparse(node))))
@@ -119,8 +114,12 @@ class Aliases:
         values: list[ast.expr | None] = []
         for node in walk_own(self.scope.tree.body):
             if isinstance(node, ast.Assign):
-                pairs = [pair for one in node.targets for pair in _pairs(one, node.value)]
-                values += [value for one, value in pairs if one == name]
+                values += [
+                    given if exact else None
+                    for target in node.targets
+                    for one, given, exact in pairs(target, node.value)
+                    if name in bound_names([one])
+                ]
             elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and name in bound_names([node]):
                 values.append(node.value)
             elif isinstance(node, (ast.For, ast.withitem)):
@@ -223,18 +222,6 @@ def changes_global(function: Any, name: str) -> bool:
         return Aliases(Scope(function, read(function)), "").changed(name)
     except UnsupportedSyntax:  # no source
         return False
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
-    """Return the names that a target binds, each with its value, None for a part of one."""
-    if isinstance(target, ast.Name):
-        return [(target.id, value)]
-    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts))
-        if len(target.elts) == len(value.elts) and not starred:
-            parts = zip(target.elts, value.elts, strict=True)
-            return [pair for one, part in parts for pair in _pairs(one, part)]
-    return [(name, None) for name in bound_names([target])]
 
 
 def _shows(call: ast.Call) -> bool:

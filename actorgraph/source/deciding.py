@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from types import CellType, FunctionType
@@ -157,14 +157,22 @@ def retyped(value: Any, kind: Kind) -> None:
 
 
 @contextmanager
-def staging() -> Iterator[None]:
-    """Mark code whose statements may run any number of times, or never."""
-    token, watched = _STAGED.set(True), _WATCHED.get()
-    before = [snapshot(*values) for *_, values in watched]
+def setting(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Set a variable for a while."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _STAGED.reset(token)
+        variable.reset(token)
+
+
+@contextmanager
+def staging() -> Iterator[None]:
+    """Mark code whose statements may run any number of times, or never."""
+    watched = _WATCHED.get()
+    before = [snapshot(*values) for *_, values in watched]
+    with setting(_STAGED, True):
+        yield
     for (owner, place, names, values), old in zip(watched, before, strict=True):
         for name, one, new in zip(names, old, values, strict=True):
             if has_changed(one, new):
@@ -242,19 +250,16 @@ class Deciding:
                 values.append(UNDEFINED)
         return values
 
-    @contextmanager
-    def watching(self, place: int, names: list[str], *reads: Callable[[], Any]) -> Iterator[None]:
+    def watching(
+        self, place: int, names: list[str], *reads: Callable[[], Any]
+    ) -> AbstractContextManager[None]:
         """Refuse changes of these values, and of what functions among them hold, while tracing."""
         values = [
             [value, *[cell.cell_contents for cell in getattr(value, "__closure__", None) or ()
                       if cell != CellType()]]
             for value in self.state(*reads)
         ]  # fmt: skip
-        token = _WATCHED.set((*_WATCHED.get(), (self, place, names, values)))
-        try:
-            yield
-        finally:
-            _WATCHED.reset(token)
+        return setting(_WATCHED, (*_WATCHED.get(), (self, place, names, values)))
 
     # -- tests ------------------------------------------------------------------------------------
 

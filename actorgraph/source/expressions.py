@@ -23,7 +23,7 @@ from actorgraph.source.scope import (
     is_numpy,
     writes_out,
 )
-from actorgraph.source.steps import Statement, Substituted, free_names, loads
+from actorgraph.source.steps import Statement, Substituted, free_names, load, loads
 from actorgraph.source.support import (
     CHANGES,
     concatenated,
@@ -85,7 +85,7 @@ class Expressions(ABC):
         It raises if the call changes what other statements read.
         """
         scope, called = self.scope, self.scope.resolve(call.func)
-        captured = [ast.Name(name, ast.Load()) for name in getattr(called, "captured", ())]
+        captured = [load(name) for name in getattr(called, "captured", ())]
         given = [*call.args, *[word.value for word in call.keywords], *captured]
         given += [call.func.value] if isinstance(call.func, ast.Attribute) else []
         if changes_nothing(called, call) or not any(map(scope.is_active, given)):
@@ -100,7 +100,7 @@ class Expressions(ABC):
         names = [
             name
             for name in sorted(found - scope.nested.keys())
-            if (name in scope.locals or isinstance(scope.resolve(_load(name)), _CHANGEABLE))
+            if (name in scope.locals or isinstance(scope.resolve(load(name)), _CHANGEABLE))
             and (  # a function that calls this one may read a global
                 self.names.count(name) > inside.count(name)
                 or (is_numpy(called) and name not in scope.locals)
@@ -119,8 +119,8 @@ class Expressions(ABC):
             if is_numpy(called):
                 return text  # type: ignore[no-any-return]
             given = [ast.parse(repr(one), mode="eval").body for one in (line, names)]
-            values = [text.func, *given, *map(_load, names)]
-            text.func = ast.Call(_load(scope.support(unchanged)), values, [])
+            values = [text.func, *given, *map(load, names)]
+            text.func = ast.Call(load(scope.support(unchanged)), values, [])
         return text  # type: ignore[no-any-return]
 
     def emit(self, kind: str, text: str, **more: Any) -> None:
@@ -135,7 +135,7 @@ class Expressions(ABC):
             return self.passive(node)
         name = self.scope.fresh(self._stem(node))
         self.assign(name, node)
-        return ast.Name(name, ast.Load())
+        return load(name)
 
     def _stem(self, node: ast.expr) -> str:
         if isinstance(node, ast.Call):
@@ -157,10 +157,15 @@ class Expressions(ABC):
             return cast(ast.expr, ast.Slice(*parts))
         if isinstance(node, ast.Tuple):
             return ast.Tuple([self.passive(one) for one in node.elts], ast.Load())
-        name = self.scope.fresh("index" if isinstance(node, ast.Subscript) else "fixed")
-        self.emit("passive", f"{name} = {ast.unparse(node)}")
+        stem = "index" if isinstance(node, ast.Subscript) else "fixed"
+        return self.fixed(stem, ast.unparse(node))
+
+    def fixed(self, stem: str, text: str) -> ast.expr:
+        """Return a new name for the value that a passive expression has here."""
+        name = self.scope.fresh(stem)
+        self.emit("passive", f"{name} = {text}")
         self.scope.locals.add(name)
-        return ast.Name(name, ast.Load())
+        return load(name)
 
     def assign(self, target: str, node: ast.expr) -> None:
         """Add the steps that bind a name to the value of an expression."""
@@ -413,7 +418,7 @@ class Expressions(ABC):
         text = ast.unparse(called)
         if isinstance(function, Scope):
             for name in function.captured:
-                kwargs[name] = ast.Name(name, ast.Load())
+                kwargs[name] = load(name)
         checked = ast.unparse(self.guarded(node, called)) if kind == "user" else ""
         self.step(kind, target, text, [*extra, *args], kwargs=kwargs, function=function,
                   checked=checked)  # fmt: skip
@@ -437,10 +442,6 @@ class Expressions(ABC):
         value = f"{name}({', '.join(map(ast.unparse, args))})"
         checked = ast.unparse(self.guarded(node, ast.parse(value, mode="eval").body))
         self.step("dynamic", target, value, args, function=name, checked=checked)
-
-
-def _load(name: str) -> ast.expr:
-    return ast.Name(name, ast.Load())
 
 
 def index_text(node: ast.expr) -> str:

@@ -7,17 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from actorgraph.source import support
-from actorgraph.source.reverse import _block, _call, _name, _substituted
+from actorgraph.source.reverse import _block, _call, _substituted
 from actorgraph.source.rules import inline
 from actorgraph.source.scope import Scope, bound_names
 from actorgraph.source.steps import (
-    Branch,
-    Context,
+    Compound,
     Insertion,
     Jump,
-    LoopStatement,
     Statement,
     index_value,
+    load,
     loads,
     parse,
 )
@@ -54,13 +53,10 @@ class Forward:
         for step in steps:
             if isinstance(step, Statement):
                 out += self._step(step)
-            elif isinstance(step, Branch):
-                test = f"if {step.test}"
-                out += _block(test, self.sweep(step.body), self.sweep(step.orelse))
+            elif isinstance(step, Compound):
+                out += _block(step.header, self.sweep(step.body), self.sweep(step.orelse))
             elif isinstance(step, Jump):
                 out += parse(f"while True:\n    {step.text}")[0].body  # type: ignore[attr-defined]
-            elif isinstance(step, (LoopStatement, Context)):
-                out += _block(step.header, self.sweep(step.body))
             else:
                 assert isinstance(step, Insertion)  # forward mode has no gradient
         return out
@@ -87,11 +83,11 @@ class Forward:
             zero = self.zero(step.target)
             return primal + parse(f"{tan} = {call}\nif {tan} is None:\n    {tan} = {zero}")
         names = self.session.operands(self.scope, step, text)
-        names |= {f"t{i}": _name(self.of(step.args[i])) for i in active}
+        names |= {f"t{i}": load(self.of(step.args[i])) for i in active}
         for stem, value in text.before:
             fresh = self.scope.fresh(stem.rpartition("_t")[0])
             primal += parse(f"{fresh} = {_substituted(value, names)}")
-            names[stem] = _name(fresh)
+            names[stem] = load(fresh)
         (part,) = text.parts
         moved = self.zero(step.target) if part is None else _substituted(part, names)
         return primal + parse(f"{tan} = {moved}")

@@ -40,16 +40,16 @@ def annotate(body: list[ast.stmt]) -> set[str]:
     loop also those that its next iteration reads.
     """
     live: set[str] = set()
-    _Walk(body, None).block(body, live)
+    _Backward(body, None).block(body, live)
     return live
 
 
 def without_dead_code(body: list[ast.stmt], pure: frozenset[str]) -> list[ast.stmt]:
     """Return the body without statements that have no effect; calls of `pure` names have none."""
-    return _fused(_Walk(body, pure - _IMPURE).block(body, set()))
+    return _fused(_Backward(body, pure - _IMPURE).block(body, set()))
 
 
-class _Walk:
+class _Backward:
     """The backward walk; it leaves out what is dead, but for `pure` None."""
 
     def __init__(self, body: list[ast.stmt], pure: frozenset[str] | None) -> None:

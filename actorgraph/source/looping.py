@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -38,6 +38,7 @@ from actorgraph.source.deciding import (
     kind_of,
     retyped,
     same,
+    setting,
     staging,
 )  # fmt: skip
 from actorgraph.types import UNKNOWN
@@ -328,12 +329,8 @@ class _Carried:
             for number, leaf in enumerate(plan)
             if isinstance(leaf, tuple) and leaf[1] and name not in self.kinds
         }
-        token = NUMBERS.set({**NUMBERS.get({}), **numbers})
-        try:
-            with staging():
-                yield
-        finally:
-            NUMBERS.reset(token)
+        with setting(NUMBERS, {**NUMBERS.get({}), **numbers}), staging():
+            yield
 
     def _again(self, name: str, number: int, kind: Kind) -> _Retype:
         leaves, structure = flatten(self.before[self.names.index(name)])
@@ -418,18 +415,29 @@ def _graph_of(over: Any) -> Graph:
 def _elements(over: Any) -> tuple[Any, Callable[[Node], Any]]:
     """Return the number of elements, and a function from an index to an element."""
     if isinstance(over, _Range):
-        plain = is_number(over.start) and over.start == 0 and over.step == 1
-        return over.count, lambda index: index if plain else over.start + index * over.step
+        return over.count, partial(_number, over)
     if isinstance(over, _Several):
         counts, items = zip(*builtins.map(_elements, over.parts), strict=True)
-        return reduce(_BUILTINS[min], counts), lambda index: tuple([item(index) for item in items])
+        return reduce(_BUILTINS[min], counts), partial(_side_by_side, items)
     if not isinstance(over, Node):
         array = np.asarray(list(over))
-        return len(array), lambda index: getitem(index.graph.lift(array), index)
+        return len(array), partial(_row, array)
     if not over.ndim:
         raise GraphTypeError(f"a loop iterates over the first axis, but {over!r} is a scalar")
-    size = over.dims[0] if isinstance(over.dims[0], int) else size_of(over, 0)
-    return size, partial(getitem, over)
+    return over.dims[0] if isinstance(over.dims[0], int) else size_of(over, 0), partial(_row, over)
+
+
+def _number(over: _Range, index: Node) -> Any:
+    plain = is_number(over.start) and over.start == 0 and over.step == 1
+    return index if plain else over.start + index * over.step
+
+
+def _side_by_side(items: Iterable[Callable[[Node], Any]], index: Node) -> tuple[Any, ...]:
+    return tuple([item(index) for item in items])
+
+
+def _row(rows: Any, index: Node) -> Node:
+    return getitem(index.graph.lift(rows), index)
 
 
 def _range(*bounds: Any) -> _Range:

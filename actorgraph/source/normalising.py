@@ -20,6 +20,7 @@ from actorgraph.source.steps import (
     LoopStatement,
     Substituted,
     index_value,
+    load,
     loads,
     parse,
 )
@@ -203,9 +204,8 @@ class Normaliser(Expressions):
         name = ast.unparse(base)
         self.refuse_shared(base)
         atom = self.atom(value)
-        old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
-        self.scope.locals.add(old)
-        self.emit("passive", f"{old} = {helper}({name}, {index_value(index)})")
+        helper = self.scope.help("overwritten", overwritten)
+        old = ast.unparse(self.fixed("old", f"{helper}({name}, {index_value(index)})"))
         self.emit("store", f"{name}[{index}] = {ast.unparse(atom)}", target=name,
                   args=[base, atom], index=index, slot=old)  # fmt: skip
 
@@ -234,13 +234,11 @@ class Normaliser(Expressions):
         """Return an atom that later assignments do not change."""
         if isinstance(value, ast.Constant):
             return value
+        if not self.scope.is_active(value):
+            return self.fixed("value", ast.unparse(value))
         name = self.scope.fresh("value")
-        if self.scope.is_active(value):
-            self.assign(name, value)
-        else:
-            self.emit("passive", f"{name} = {ast.unparse(value)}")
-            self.scope.locals.add(name)
-        return ast.Name(name, ast.Load())
+        self.assign(name, value)
+        return load(name)
 
     def _on_expr(self, node: ast.Expr) -> None:
         call = node.value
@@ -275,7 +273,7 @@ class Normaliser(Expressions):
     def _on_if(self, node: ast.If) -> None:
         name = "" if isinstance(node.test, ast.Name) else self.scope.fresh("test")
         body, orelse = self.block(node.body), self.block(node.orelse)
-        self.out.append(Branch(ast.unparse(node.test), body, orelse, name))
+        self.out.append(Branch(f"if {ast.unparse(node.test)}", body, orelse, name))
 
     def _on_while(self, node: ast.While) -> None:
         walruses = [one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr)]
@@ -302,7 +300,7 @@ class Normaliser(Expressions):
             if grows and ast.unparse(one.value) in loads(over):  # type: ignore[attr-defined]
                 raise self.refused(one, "a list changes while a loop goes over it; copy it before")
         rebound = loads(over) & bound_names(node.body)
-        again = {name: self.temporary(ast.Name(name, ast.Load())) for name in sorted(rebound)}
+        again = {name: self.temporary(load(name)) for name in sorted(rebound)}
         elements = Substituted(again).visit(deepcopy(over))
         binding, index, places = self._elements(node.target, elements)
         scope.locals |= {index, *bound_names(ast.parse(f"{target} = 0").body)}
@@ -342,10 +340,7 @@ class Normaliser(Expressions):
             return self.atom(node)
         if isinstance(node, ast.Name):
             return node
-        name = self.scope.fresh("sequence")
-        self.scope.locals.add(name)
-        self.emit("passive", f"{name} = list({ast.unparse(node)})")
-        return ast.Name(name, ast.Load())
+        return self.fixed("sequence", f"list({ast.unparse(node)})")
 
     def _plain_for(self, node: ast.For, call: Any) -> None:
         target, over = ast.unparse(node.target), ast.unparse(node.iter)
@@ -380,7 +375,7 @@ class Normaliser(Expressions):
             for item in node.items
         )
         header = "with " + ", ".join(map(ast.unparse, node.items))
-        self.out.append(Context(header, self.block(node.body), repeats))
+        self.out.append(Context(header, self.block(node.body), repeats=repeats))
 
 
 class _Guarded(ast.NodeTransformer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
+from collections.abc import Iterator
 from inspect import Parameter, signature
 from types import FunctionType, ModuleType
 from typing import Any
@@ -46,6 +47,14 @@ _READING = frozenset(
     "tolist".split()
 )  # fmt: skip
 """Methods that change nothing."""
+
+
+_PASSED_ON: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Subscript: ("value",), ast.IfExp: ("body", "orelse"), ast.NamedExpr: ("value",),
+    ast.ListComp: ("elt",), ast.SetComp: ("elt",), ast.GeneratorExp: ("elt",),
+    ast.DictComp: ("value",),
+}  # fmt: skip
+"""The parts of an expression on which its value depends, if not on all."""
 
 
 class Scope:
@@ -239,24 +248,18 @@ class Scope:
                 return call.args[0]
         return None
 
-    def _mark(self, target: ast.AST, value: ast.expr) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
-            for i, part in enumerate(target.elts):
-                self._mark(part, value.elts[i] if same else value)  # type: ignore[attr-defined]
-        elif self.is_active(value):
-            self._mark_root(target)
-
-    def _mark_root(self, target: ast.AST) -> None:
-        while isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
-            target = target.value
-        if isinstance(target, ast.Name):
-            self.active.add(target.id)
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            for part in target.elts:
+    def _mark(self, target: ast.expr, value: ast.expr) -> None:
+        for part, given, _ in pairs(target, value):
+            if self.is_active(given):
                 self._mark_root(part)
 
-    def _mark_loop(self, target: ast.AST, over: ast.expr, loop: ast.AST) -> None:
+    def _mark_root(self, target: ast.expr) -> None:
+        for part, _, _ in pairs(target, None):
+            while isinstance(part, (ast.Subscript, ast.Attribute, ast.Starred)):
+                part = part.value
+            self.active |= {part.id} if isinstance(part, ast.Name) else set()
+
+    def _mark_loop(self, target: ast.expr, over: ast.expr, loop: ast.AST) -> None:
         call = self.call_of(over)
         if call and isinstance(target, ast.Tuple):
             name, args = call
@@ -306,23 +309,15 @@ class Scope:
             return False
         if isinstance(node, ast.Attribute):
             return node.attr not in PASSIVE_ATTRIBUTES and self.is_active(node.value)
-        if isinstance(node, ast.Subscript):
-            return self.is_active(node.value)
+        if isinstance(node, ast.Call):
+            return self._is_active_call(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):
             return False
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
             return False
-        if isinstance(node, ast.IfExp):
-            return self.is_active(node.body) or self.is_active(node.orelse)
-        if isinstance(node, ast.NamedExpr):
-            return self.is_active(node.value)
-        if isinstance(node, ast.Call):
-            return self._is_active_call(node)
-        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            return self.is_active(node.elt)
-        if isinstance(node, ast.DictComp):
-            return self.is_active(node.value)
-        return any(map(self.is_active, ast.iter_child_nodes(node)))
+        fields = _PASSED_ON.get(type(node))
+        parts = fields and [getattr(node, field) for field in fields]
+        return any(map(self.is_active, parts or ast.iter_child_nodes(node)))
 
     def _is_active_call(self, node: ast.Call) -> bool:
         target = self.resolve(node.func)
@@ -362,6 +357,18 @@ class _NamedLambdas(ast.NodeTransformer):
                 ast.copy_location(part, node)
             return definition  # type: ignore[no-any-return]
         return node
+
+
+def pairs(target: ast.expr, value: Any, exact: bool = True) -> Iterator[tuple[Any, Any, bool]]:
+    """Yield the single targets of an assignment, with their values if `exact`, or the whole one."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value, exact and not isinstance(target, ast.Starred)
+        return
+    parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+    starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *parts))
+    same = len(parts) == len(target.elts) and not starred
+    for i, one in enumerate(target.elts):
+        yield from pairs(one, parts[i] if same else value, exact and same)
 
 
 def is_numpy(target: Any) -> bool:

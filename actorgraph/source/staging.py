@@ -72,6 +72,7 @@ class _Definition:
         self.jumps = Jumps(scope)
         self.aliases = Aliases(scope, self.jumps.result)
         self.expressions = _Expressions(self)
+        self.stopped = ""  # the flag of the loop around
         self.reads = [
             one.id for one in ast.walk(scope.tree)
             if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
@@ -113,9 +114,13 @@ class _Definition:
             self._keep_apart(node)
         if type(node) in (ast.While, ast.For):
             node.stopped = self.scope.fresh("stopped") if own_breaks(node.body) else ""
-            node.body = self.plain(_without_jumps(node.body, node.stopped))
+            outer, self.stopped = self.stopped, node.stopped
+            node.body, self.stopped = self.plain(node.body), outer
             begin = [parse_one(f"{node.stopped} = False", node)] if node.stopped else []
             return [*begin, node]
+        if isinstance(node, (ast.Break, ast.Continue)):  # the last statement of its branch
+            leaves = isinstance(node, ast.Break)
+            return [parse_one(f"{self.stopped} = True" if leaves else "pass", node)]
         for field in ("body", "orelse", "finalbody"):
             block = isinstance(getattr(node, field, None), list)
             if block and not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -342,23 +347,6 @@ class _Definition:
 def _located_one(node: Any, like: ast.AST) -> Any:
     """Return a new node with the location of another one; its parts keep theirs."""
     return ast.fix_missing_locations(ast.copy_location(node, like))
-
-
-def _without_jumps(body: list[ast.stmt], stopped: str) -> list[ast.stmt]:
-    """Return the body of a loop with a flag for ``break``; jumps are last in their branch."""
-    out: list[ast.stmt] = []
-    for stmt in body:
-        if isinstance(stmt, ast.Break):
-            out.append(parse_one(f"{stopped} = True", stmt))
-        elif isinstance(stmt, ast.Continue):
-            out.append(parse_one("pass", stmt))
-        else:
-            if isinstance(stmt, (ast.If, ast.With)):
-                stmt.body = _without_jumps(stmt.body, stopped)
-            if isinstance(stmt, ast.If):
-                stmt.orelse = _without_jumps(stmt.orelse, stopped)
-            out.append(stmt)
-    return out
 
 
 def _index(node: ast.expr) -> ast.expr:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.pipeline.sums import Sum
+from actorgraph.pipeline.lanes import Sum
 
 ROWS, WIDTH = 64, 128  # large enough for tasks to be given arrays
 
