@@ -21,8 +21,7 @@ from actorgraph.keywords import all_answering
 from actorgraph.source.building import Options, Session
 from actorgraph.source.reading import UnsupportedSyntax
 from actorgraph.source.rules import trace
-from actorgraph.source.support import differentiable, zero_of
-from actorgraph.source.usual import ADJOINTS, TANGENTS
+from actorgraph.source.support import ADJOINTS, TANGENTS, differentiable, zero_of
 
 __all__ = [
     "DefaultOne", "DefaultOnes", "Required", "UnsupportedSyntax", "adjoint", "autodiff", "grad",

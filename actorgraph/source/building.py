@@ -362,7 +362,7 @@ def _lines(texts: Iterable[str]) -> list[ast.stmt]:
 
 def _owned(scope: Scope, name: str, value: str) -> list[ast.stmt]:
     """Return statements that bind a name to a value that nobody else refers to."""
-    return parse(f"{name} = {scope.help('own', support.own)}(None, {value})")
+    return parse(f"{name} = {scope.support(support.own)}(None, {value})")
 
 
 def _plain(spec: ast.arguments, stars: str | None = None) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from actorgraph.source import support
 from actorgraph.source.aliases import Aliases, changes_global
 from actorgraph.source.fence import reason
 from actorgraph.source.reading import refuse
@@ -24,15 +25,6 @@ from actorgraph.source.scope import (
     writes_out,
 )
 from actorgraph.source.steps import Statement, Substituted, free_names, load, loads
-from actorgraph.source.support import (
-    CHANGES,
-    concatenated,
-    refuse_list,
-    refuse_same,
-    refuse_view,
-    unchanged,
-)
-from actorgraph.source.usual import ADJOINTS, METHODS, PURE, SOURCES, TANGENTS
 
 _CHANGEABLE = (np.ndarray, list, dict, set)
 
@@ -115,12 +107,12 @@ class Expressions(ABC):
             else:
                 written = [name for name in names if changes_global(called, name)]
             if written:  # even if what it writes is there already
-                raise self.refused(call, CHANGES.format(line, written[0]))
+                raise self.refused(call, support.CHANGES.format(line, written[0]))
             if is_numpy(called):
                 return text  # type: ignore[no-any-return]
             given = [ast.parse(repr(one), mode="eval").body for one in (line, names)]
             values = [text.func, *given, *map(load, names)]
-            text.func = ast.Call(load(scope.support(unchanged)), values, [])
+            text.func = ast.Call(load(scope.support(support.unchanged)), values, [])
         return text  # type: ignore[no-any-return]
 
     def emit(self, kind: str, text: str, **more: Any) -> None:
@@ -200,7 +192,7 @@ class Expressions(ABC):
         self.emit(kind, f"{bound} = {value}", target=bound, args=args, **more)
         if more.get("function") in (list, tuple) and self.aliases.written(ast.unparse(args[0])):
             source = ast.unparse(args[0])
-            helper = self.scope.support(refuse_view)
+            helper = self.scope.support(support.refuse_view)
             self.emit("passive", f"{helper}({bound}, {target!r}, {source!r})")
         if kind in ("user", "dynamic"):
             for name in sorted(loads([*args, *more.get("kwargs", {}).values()])):
@@ -212,7 +204,7 @@ class Expressions(ABC):
 
     def refuse_same(self, result: str, other: str, changed: str, call: str) -> None:
         """Raise when it runs if the result of a call shares memory with another value."""
-        helper = self.scope.support(refuse_same)
+        helper = self.scope.support(support.refuse_same)
         self.emit("passive", f"{helper}({result}, {other}, {changed!r}, {call!r})")
 
     def _as_name(self, target: str, node: ast.Name) -> None:
@@ -227,10 +219,10 @@ class Expressions(ABC):
         args = [self.atom(node.left), self.atom(node.right)]
         value = ast.unparse(ast.BinOp(args[0], node.op, args[1]))
         if lists and function is np.add:
-            self.step("rule", target, value, args, function=concatenated)
+            self.step("rule", target, value, args, function=support.concatenated)
             return
         if lists:
-            value = f"{self.scope.support(refuse_list)}({value})"
+            value = f"{self.scope.support(support.refuse_list)}({value})"
         self.step("call", target, value, args, function=function)
 
     def _as_unaryop(self, target: str, node: ast.UnaryOp) -> None:
@@ -273,7 +265,7 @@ class Expressions(ABC):
             isinstance(one, ast.Name) and one.id == target for one in self.origin.targets
         )
         if named and isinstance(base, ast.Name) and self.aliases.written(base.id):
-            helper = self.scope.help("refuse_view", refuse_view)
+            helper = self.scope.support(support.refuse_view)
             value = f"{helper}({value}, {target!r}, {base.id!r})"
         # The reversal also reads the names of the index.
         reads = [base, *[ast.Name(one, ast.Load()) for one in loads(ast.parse(f"_[{index}]").body)]]
@@ -353,7 +345,7 @@ class Expressions(ABC):
             if method == "get" and node.args:
                 self._as_get(target, node)
                 return
-            function = METHODS.get(method, getattr(np, method, UNKNOWN))
+            function = support.METHODS.get(method, getattr(np, method, UNKNOWN))
             if function is UNKNOWN or method == "fill":
                 raise self.refused(node, f"the method .{method} of an active value has no gradient")
             extra = [self.atom(base)]
@@ -378,11 +370,11 @@ class Expressions(ABC):
         scope, kind = self.scope, "user"
         hashable = is_hashable(function)
         if hashable:
-            function = SOURCES.get(function, function)
-        if hashable and function in PURE:
-            function = PURE[function]
+            function = support.SOURCES.get(function, function)
+        if hashable and function in support.PURE:
+            function = support.PURE[function]
             text = scope.help(function.__name__, function)
-        if hashable and (function in ADJOINTS or function in TANGENTS):
+        if hashable and (function in support.ADJOINTS or function in support.TANGENTS):
             kind = "rule"
         elif (
             (is_numpy(function) and on_nodes(function) is not None)

@@ -20,7 +20,6 @@ from actorgraph.source.steps import (
     loads,
     parse,
 )
-from actorgraph.source.usual import TANGENTS
 
 
 class Forward:
@@ -93,7 +92,7 @@ class Forward:
         return primal + parse(f"{tan} = {moved}")
 
     def _rule(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
-        rule = TANGENTS.get(step.function)
+        rule = support.TANGENTS.get(step.function)
         if rule is None:
             raise self.session.missing(self.scope, step, "tangent")
         name = self.scope.help(f"{step.function.__name__}_tangent", rule)

@@ -177,7 +177,7 @@ class Normaliser(Expressions):
         value = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
         name, aliases = getattr(target, "id", ""), self.aliases
         if name and (not aliases.is_fresh(name) or aliases.alias_of(name)):
-            helper = self.scope.help("refuse_array", refuse_array)
+            helper = self.scope.support(refuse_array)
             self.emit("passive", f"{helper}({name}, {name!r})")
         self.bind(node.target, value)
 
@@ -204,7 +204,7 @@ class Normaliser(Expressions):
         name = ast.unparse(base)
         self.refuse_shared(base)
         atom = self.atom(value)
-        helper = self.scope.help("overwritten", overwritten)
+        helper = self.scope.support(overwritten)
         old = ast.unparse(self.fixed("old", f"{helper}({name}, {index_value(index)})"))
         self.emit("store", f"{name}[{index}] = {ast.unparse(atom)}", target=name,
                   args=[base, atom], index=index, slot=old)  # fmt: skip

@@ -32,7 +32,6 @@ from actorgraph.source.steps import (
     loads,
     parse,
 )
-from actorgraph.source.usual import ADJOINTS, LINEAR
 
 State = dict[str, str]
 ZERO, SOME, MAYBE = "zero", "some", "maybe"
@@ -344,12 +343,12 @@ class ReverseWriter:
         return lines
 
     def _rule_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
-        rule = ADJOINTS.get(step.function)
+        rule = support.ADJOINTS.get(step.function)
         if rule is None:
             raise self.session.missing(self.scope, step, "adjoint")
         name = self.scope.help(f"{step.function.__name__}_adjoint", rule)
         args = [self.b(step.target), step.target, *map(ast.unparse, step.args)]
-        targets = step.args[:1] if step.function in LINEAR else step.args
+        targets = step.args[:1] if step.function in support.LINEAR else step.args
         return self._spread(step, _call(name, args, step.kwargs), targets, state)
 
     def _item_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:

@@ -493,7 +493,7 @@ def test_rules_of_ones_own_are_used():
         assert source.jvp(uses_softened)(3.0, 1.0) == 200.0
         assert source.grad(source.grad(uses_softened))(3.0) == 20.0
     finally:
-        from actorgraph.source.usual import ADJOINTS, TANGENTS
+        from actorgraph.source.support import ADJOINTS, TANGENTS
 
         ADJOINTS.pop(softened)
         TANGENTS.pop(softened)
@@ -505,7 +505,7 @@ def test_a_rule_for_one_mode_only_is_told():
         with pytest.raises(source.UnsupportedSyntax, match="softened has no tangent"):
             source.jvp(uses_softened)
     finally:
-        from actorgraph.source.usual import ADJOINTS
+        from actorgraph.source.support import ADJOINTS
 
         ADJOINTS.pop(softened)
 
