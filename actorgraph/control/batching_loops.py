@@ -23,20 +23,15 @@ from actorgraph.types import Tensor
 __all__: list[str] = []
 
 
-def _leaf(rows: AllRows, graph: Graph, node: Node, has_rows: bool) -> Node:
-    dims = (rows.known_size(), *node.dims) if has_rows else node.dims
-    return leaf_of(graph, node.name, Tensor.of(node.dtype, dims))
-
-
 def _built(
     rows: AllRows, title: str, body: Body, flags: Iterable[bool]
 ) -> tuple[AllRows, list[Node], dict[Node, Any]]:
     """Build a body for all rows in a new graph; return its leaves and the forms of its nodes."""
     inner = AllRows(Graph(title), rows.size)
-    leaves = {
-        node: (_leaf(rows, inner.graph, node, flag), flag)
-        for node, flag in zip(body.inputs, flags, strict=True)
-    }
+    leaves: dict[Node, Any] = {}
+    for node, flag in zip(body.inputs, flags, strict=True):
+        dims = (rows.known_size(), *node.dims) if flag else node.dims
+        leaves[node] = leaf_of(inner.graph, node.name, Tensor.of(node.dtype, dims)), flag
     return inner, [leaf for leaf, _ in leaves.values()], batched(inner, body.nodes, leaves)
 
 

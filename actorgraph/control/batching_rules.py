@@ -284,17 +284,12 @@ class _Index:
 @rule("getitem")
 def _getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     x, index = args[0], node.attrs["index"]
-    if not flags[0] and index[:1] != (ALONG,):
-        return _shared_getitem(rows, node, args, flags)
+    if not flags[0] and index[:1] != (ALONG,):  # the rows are one more dim of the index arrays
+        _, place, _, padded = _advanced(index, args[1:], flags[1:])
+        return moveaxis(rows.apply(node.op, [x, *padded], node.attrs), place, 0)
     at = _Index(rows, index, args[1:], flags[1:], node.ndim)
     result = rows.apply(node.op, [rows.spread(x, flags[0]), *at.arrays], {"index": at.index})
     return at.read(result)
-
-
-def _shared_getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    """Index one array without rows; the rows are one more dim of the index arrays."""
-    _, at, _, padded = _advanced(node.attrs["index"], args[1:], flags[1:])
-    return moveaxis(rows.apply(node.op, [args[0], *padded], node.attrs), at, 0)
 
 
 def _written(

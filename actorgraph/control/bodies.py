@@ -9,12 +9,13 @@ equal, whatever their names and lines.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self, final
 
 import numpy as np
 
 from actorgraph.autodiff.trees import Structure, flatten
-from actorgraph.errors import GraphError, GraphTypeError, shown
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import is_heavy
@@ -222,8 +223,20 @@ class Body:
             checks.extend(node.checks)
 
 
-def copied(body: Body, graph: Graph, inputs: Sequence[Node]) -> dict[Node, Node]:
-    """Copy the nodes of a body into a graph, on these inputs; return the copy of each."""
+def agreed(checks: Checks, one: Tensor, other: Tensor, text: str, *, cast: str, way: str) -> Tensor:
+    """Return the type that two types are, or raise with the text and a way out."""
+    if one.dtype != other.dtype:
+        raise GraphTypeError(f"{text}; write {cast}")
+    if len(one.shape) == len(other.shape):
+        with suppress(ShapeError):
+            return Tensor.of(str(one.dtype), tuple(map(checks.equal, one.shape, other.shape)))
+    raise ShapeError(f"{text}; {way}")
+
+
+def copied(body: Body, graph: Graph, inputs: Sequence[Node] | None = None) -> dict[Node, Node]:
+    """Copy the nodes of a body into a graph, on these inputs or new ones; return each copy."""
+    if inputs is None:
+        inputs = [leaf_of(graph, node.name, node.type) for node in body.inputs]
     copies = dict(zip(body.inputs, inputs, strict=True))
     for node in body.nodes:
         copies[node] = graph.adopt(node, tuple([copies[part] for part in node.inputs]))
@@ -244,13 +257,15 @@ def traced(
     with BodyGraph(innermost(outer), what, indexed) as graph:
         given = [leaf_of(graph, name, type_) for name, type_ in types]
         leaves, structure = flatten(called(function, graph.index, given))
-        return graph, given, [_result(graph, leaf, what) for leaf in leaves], structure
+        return graph, given, lifted(graph, leaves, f"{what} returns", "return"), structure
 
 
-def _result(graph: BodyGraph, leaf: Any, what: str) -> Node:
-    if is_weak(leaf) and not isinstance(leaf, np.generic):
-        raise GraphTypeError(
-            f"{what} returns the Python scalar {leaf!r}, which has no dtype; return an array, such "
-            f"as np.array({leaf!r}, dtype='float32')"
-        )
-    return graph.lift(leaf)
+def lifted(graph: Graph, leaves: Sequence[Any], which: str, do: str) -> list[Node]:
+    """Return leaves as nodes, or raise for a Python scalar; `do` is what to do with an array."""
+    for leaf in leaves:
+        if is_weak(leaf) and not isinstance(leaf, np.generic):
+            raise GraphTypeError(
+                f"{which} the Python scalar {leaf!r}, which has no dtype; {do} an array, such as "
+                f"np.array({leaf!r}, dtype='float32')"
+            )
+    return [graph.lift(leaf) for leaf in leaves]

@@ -11,9 +11,9 @@ from typing import Any
 
 from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import or_zeros, pull_back, seeded
-from actorgraph.control.bodies import Body, copied, is_float, leaf_of
+from actorgraph.control.bodies import Body, agreed, copied, is_float, leaf_of
 from actorgraph.devices import structs
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.inner import Dead, InBody, Inner, between
 from actorgraph.op import Attrs, Op, Together
@@ -55,30 +55,17 @@ def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
     fields = [node.type for node in first.results]
     for number, body in enumerate(others, 1):
         body_types = [node.type for node in body.results]
+        here, there = branch_name(cases.what, 0), branch_name(cases.what, number)
         for place, (one, other) in enumerate(zip(fields, body_types, strict=True)):
-            fields[place] = _agreed(checks, one, other, place, cases.what, number)
+            fields[place] = agreed(
+                checks, one, other,
+                f"result {place} of {cases.what} is {one} in {here} and {other} in {there}",
+                cast=f".astype({str(other.dtype)!r}) in {here} or .astype({str(one.dtype)!r}) in "
+                f"{there}", way="branches give results of one shape",
+            )  # fmt: skip
     for body in cases.bodies:
         body.check_into(checks)
     return Record.of_fields(tuple(fields))
-
-
-def _agreed(
-    checks: Checks, one: Tensor, other: Tensor, place: int, what: str, number: int
-) -> Tensor:
-    here, there = branch_name(what, 0), branch_name(what, number)
-    text = f"result {place} of {what} is {one} in {here} and {other} in {there}"
-    if one.dtype != other.dtype:
-        raise GraphTypeError(
-            f"{text}; write .astype({str(other.dtype)!r}) in {here} or "
-            f".astype({str(one.dtype)!r}) in {there}"
-        )
-    if len(one.shape) != len(other.shape):
-        raise ShapeError(f"{text}; branches give results of one shape")
-    try:
-        dims = tuple(map(checks.equal, one.shape, other.shape))
-    except ShapeError:
-        raise ShapeError(f"{text}; branches give results of one shape") from None
-    return Tensor.of(str(one.dtype), dims)
 
 
 class _BranchKernel:

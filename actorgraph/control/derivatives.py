@@ -70,12 +70,11 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
         return None
     position, captured, entering, elements = spec.split_inputs()
     graph = Graph(f"tangents of {spec}")
-    leaves = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
-    copies = copied(spec.body, graph, leaves)
+    copies = copied(spec.body, graph)
     tan_leaves = {
         node: leaf_of(graph, f"tangent of {node.name}", node.type) for node in _varied(spec, seeds)
     }
-    order = between(leaves, [*copies.values()])
+    order = between([copies[node] for node in spec.body.inputs], [*copies.values()])
     tangents = push_forward(graph, order, {copies[n]: t for n, t in tan_leaves.items()}, owned=True)
 
     results = [copies[node] for node in spec.body.results]
@@ -120,8 +119,8 @@ def _wider(spec: Spec, moving: Sequence[int]) -> Body | None:
     if spec.test is None:
         return None
     graph = Graph(f"test of {spec}")
-    leaves = [leaf_of(graph, node.name, node.type) for node in spec.test.inputs]
-    copies = copied(spec.test, graph, leaves)
+    copies = copied(spec.test, graph)
+    leaves = [copies[node] for node in spec.test.inputs]
     carries = leaves[spec.tested :]
     unread = [leaf_of(graph, "tangent", carries[j].type) for j in moving]
     return Body([*leaves, *unread], [copies[node] for node in spec.test.results])
@@ -212,8 +211,8 @@ class Reverse:
         self.moving = {j: carry for j, carry in enumerate(carries) if carry in varied}
         self.summing = [node for node in captured if node in varied]
         graph = Graph(f"reverse of {spec}")
-        inputs = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
-        self._stands = copies = copied(spec.body, graph, inputs)
+        self._stands = copies = copied(spec.body, graph)
+        inputs = [copies[node] for node in spec.body.inputs]
         cts = {n: _ct(graph, n) for n in (*self.moving.values(), *self.summing)}
         stacked = {field: spec.stacked(field) for field in arrived if field >= spec.carries}
         ends = {field: _ct(graph, node) for field, node in stacked.items()}

@@ -14,17 +14,16 @@ import numpy as np
 
 from actorgraph.autodiff.tracing import active_graph, surroundings
 from actorgraph.autodiff.trees import Structure, flatten, unflatten
-from actorgraph.control.bodies import Body, BodyGraph, innermost, traced
+from actorgraph.control.bodies import Body, BodyGraph, innermost, lifted, traced
 from actorgraph.control.branch import Cases, branch, branch_name
 from actorgraph.control.loop import Spec, loop
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.keywords import answering
-from actorgraph.operands import is_weak
 from actorgraph.ops._records import item
 from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.options import positive
-from actorgraph.types import UNKNOWN, Dim, Tensor
+from actorgraph.types import UNKNOWN, Dim, Tensor, shape_from
 
 _Function = Callable[..., Any]
 _LOOKED_INTO = 100
@@ -68,21 +67,10 @@ def _root(graph: Graph) -> Graph:
     return graph
 
 
-def lifted_leaves(graph: Graph, leaves: Sequence[Any], what: str) -> list[Node]:
-    """Return leaves as nodes, or raise for a Python scalar, which has no dtype."""
-    for leaf in leaves:
-        if is_weak(leaf) and not isinstance(leaf, np.generic):
-            raise GraphTypeError(
-                f"{what} is the Python scalar {leaf!r}, which has no dtype; give an array, such as "
-                f"np.array({leaf!r}, dtype='float32')"
-            )
-    return [graph.lift(leaf) for leaf in leaves]
-
-
 def _lifted(graph: Graph, tree: Any, what: str) -> tuple[list[Node], Structure]:
     """Return the leaves of a tree as nodes, and its structure."""
     leaves, structure = flatten(tree)
-    return lifted_leaves(graph, leaves, what), structure
+    return lifted(graph, leaves, f"{what} is", "give"), structure
 
 
 def _named(names: str, nodes: Sequence[Node]) -> list[tuple[str, Tensor]]:
@@ -291,8 +279,6 @@ def _length_of(elements: Sequence[Node], length: Any) -> int | Dim | None:
             raise ShapeError(f"scan goes along the first axis, and {x!r} is a scalar")
     lengths = [x.dims[0] for x in elements]
     if length is not None:
-        from actorgraph.types import shape_from
-
         lengths = [*shape_from((length,)), *lengths]
     if not lengths:
         raise GraphTypeError("scan without arrays needs length=, the number of iterations")
@@ -434,7 +420,7 @@ def _looped(
     """Trace the functions of a loop; return its last carry and its stacked outputs."""
     carries, tree = _lifted(graph, init, f"a carry of {what}")
     types = _named("carry", carries)
-    types += [(f"x_{i}", Tensor.of(x.dtype, x.dims[1:])) for i, x in enumerate(elements)]
+    each = [(f"x_{i}", Tensor.of(x.dtype, x.dims[1:])) for i, x in enumerate(elements)]
     size = len(carries)
 
     def made(function: _Function, index: Any, given: list[Node]) -> Any:
@@ -442,35 +428,25 @@ def _looped(
         _same_tree(f"the carry that the body of {what} returns", tree, flatten(carry)[1])
         return carry, y
 
-    body_graph, given, results, structure = traced(
-        function, graph, f"the body of {what}", types, made
+    def tested(function: _Function, _: Any, given: list[Node]) -> Any:
+        answer = function(unflatten(tree, given))
+        return _scalar(answer, f"the test of {what}", "b", "a bool scalar")
+
+    inside, given, results, structure = traced(
+        function, graph, f"the body of {what}", [*types, *each], made
     )
-    captures = body_graph.captures
-    assert body_graph.index is not None
-    body = Body([body_graph.index, *captures.values(), *given], results)
-    operands = [*([] if count is None else [count]), *captures]
-    test_body = None
+    assert inside.index is not None
+    body = Body([inside.index, *inside.captures.values(), *given], results)
+    operands, test_body = [*([] if count is None else [count]), *inside.captures], None
     if test is not None:
-        test_body, tested = _test(what, graph, test, carries, tree)
-        operands += tested
+        inside, given, results, _ = traced(
+            test, graph, f"the test of {what}", types, tested, indexed=False
+        )
+        test_body = Body([*inside.captures.values(), *given], results)
+        operands += inside.captures
     spec = Spec(
         body, size, len(elements), test=test_body, counted=count is not None, what=what, **options
     )
     record = loop(graph, spec, [*operands, *carries, *elements])
     result = unflatten(structure, [item(record, field) for field in range(spec.trips)])
     return result[0], result[1]
-
-
-def _test(
-    what: str, graph: Graph, test: _Function, carries: Sequence[Node], tree: Structure
-) -> tuple[Body, list[Node]]:
-    def called(function: _Function, _: Any, given: list[Node]) -> Any:
-        answer = function(unflatten(tree, given))
-        return _scalar(answer, f"the test of {what}", "b", "a bool scalar")
-
-    types = _named("carry", carries)
-    traced_graph, given, results, _ = traced(
-        test, graph, f"the test of {what}", types, called, indexed=False
-    )
-    captures = traced_graph.captures
-    return Body([*captures.values(), *given], results), list(captures)

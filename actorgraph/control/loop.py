@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.control.bodies import Body
+from actorgraph.control.bodies import Body, agreed
 from actorgraph.devices import structs
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.fusion import parallel_us
 from actorgraph.lower.inner import Inner, InnerLoop
@@ -152,15 +152,8 @@ def check_carries(
     """Raise where a carry leaves an iteration with another type than it enters with."""
     for number, (one, other) in enumerate(zip(entering, leaving, strict=True)):
         text = f"carry {number} of {what} enters as {one} and leaves as {other}"
-        if one.dtype != other.dtype:
-            raise GraphTypeError(f"{text}; write .astype({str(one.dtype)!r})")
-        if len(one.shape) != len(other.shape):
-            raise ShapeError(f"{text}; it has to keep its rank")
-        for left, right in zip(one.shape, other.shape, strict=True):
-            try:
-                checks.equal(left, right)
-            except ShapeError:
-                raise ShapeError(f"{text}; it has to keep its dims") from None
+        cast = f".astype({str(one.dtype)!r})"
+        agreed(checks, one, other, text, cast=cast, way="it has to keep its dims")
 
 
 def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
@@ -329,7 +322,11 @@ class LoopKernel:
             return [[] for _ in self.places]
         if self.lists is None or self.lists[0] != length:
             lists = FreeLists()
-            sizes = [self._sized(self.types[place], length) for place in self.places]
+            types = [self.types[place] for place in self.places]
+            sizes = [
+                ((length, *bind_shape(one.shape[1:], self.symbols, 0)), dtype_of(str(one.dtype)))
+                for one in types
+            ]
             kept = sum([prod(shape) * dtype.itemsize for shape, dtype in sizes]) <= KEPT_BYTES
             stacks = [(*size, lists.of(*size, True, 2) if kept else None) for size in sizes]
             self.lists = length, stacks
@@ -337,9 +334,6 @@ class LoopKernel:
             fresh(shape, dtype) if free is None else free.take()
             for shape, dtype, free in self.lists[1]
         ]
-
-    def _sized(self, type_: Tensor, length: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        return (length, *bind_shape(type_.shape[1:], self.symbols, 0)), dtype_of(str(type_.dtype))
 
 
 class Course:

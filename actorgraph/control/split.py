@@ -228,8 +228,10 @@ class _Dependences:
             ready = [one for one, members in components.items() if not one & ~(done | members)]
             costs = {one: self.us(components[one]) for one in ready}
             ready = [one for one in ready if group_us + costs[one] <= most_us] or ready
-            last = groups[-1] if groups else 0
-            shared_bytes = {one: self._handed(last, components[one]) for one in ready}
+            last, shared_bytes = groups[-1] if groups else 0, {}
+            for one in ready:  # the bytes that the last group would hand to it
+                needed = reduce(or_, [self.needs[place] for place in self.of(components[one])], 0)
+                shared_bytes[one] = sum([self.bytes[place] for place in self.of(needed & last)])
             chosen = max(ready, key=shared_bytes.__getitem__)
             if group_us + costs[chosen] > most_us or not groups:
                 groups.append(0)
@@ -238,11 +240,6 @@ class _Dependences:
             done |= components[chosen]
             groups[-1] |= components.pop(chosen)
         return groups
-
-    def _handed(self, group: int, other: int) -> int:
-        """Return the bytes that one group would hand to another."""
-        needed = reduce(or_, [self.needs[place] for place in self.of(other)], 0)
-        return sum([self.bytes[place] for place in self.of(needed & group)])
 
 
 def _written(kernel: LoopKernel, needs: _Dependences, groups: Sequence[int]) -> Parts:

@@ -11,7 +11,7 @@ values.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -175,7 +175,8 @@ class _Finder:
         levels = _levels(steps, space, {step.id for step in outputs})
         if isinstance(levels, int) or not outputs:
             return None
-        return Group(tuple(steps), levels, _inputs(steps), tuple(outputs))
+        inputs = {part.id: part for one in steps for part in one.inputs if part.id not in members}
+        return Group(tuple(steps), levels, tuple(inputs.values()), tuple(outputs))
 
     def _space(self, steps: Sequence[Node]) -> Shape:
         """Return the largest iteration space of the steps."""
@@ -221,14 +222,6 @@ def _space(step: Node) -> Shape:
     if is_sum(step.op):
         return step.inputs[0].dims
     return step.dims if rule is None else step.inputs[rule.of].dims
-
-
-def _inputs(steps: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the operands of the steps that are not their own values."""
-    steps = list(steps)
-    members = {step.id for step in steps}
-    inputs = {part.id: part for step in steps for part in step.inputs if part.id not in members}
-    return tuple(inputs.values())
 
 
 # -- where values stand ---------------------------------------------------------------------------

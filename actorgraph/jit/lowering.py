@@ -100,15 +100,13 @@ def fused(
         for step in steps:
             for operand in step.inputs:
                 uses.setdefault(operand.id, []).append(step)
-    return [_with_groups(steps, groups(steps, kept, uses, symbols, apart)) for steps in parts]
-
-
-def _with_groups(steps: Sequence[Node], found: Sequence[Group]) -> list[Node]:
-    gone = {step.id for group in found for step in group.steps}
-    ends = {group.steps[-1].id: _steps_for(group) for group in found}
-    result: list[Node] = []
-    for step in steps:
-        result += ends.get(step.id, [] if step.id in gone else [step])
+    result: list[list[Node]] = []
+    for steps in parts:
+        instead: dict[int, list[Node]] = {}
+        for group in groups(steps, kept, uses, symbols, apart):
+            instead |= {step.id: [] for step in group.steps}
+            instead[group.steps[-1].id] = _steps_for(group)
+        result.append([one for step in steps for one in instead.get(step.id, (step,))])
     return result
 
 
@@ -148,7 +146,7 @@ def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Calla
     """Return the kernel of one of `OWN`; with `wait` block until its loops are compiled."""
     empty = partial(fresh, bind_attrs(node.attrs["dims"], symbols), node.dtype)
     if node.op is _ROOM:
-        return _room(empty)
+        return partial(_room, empty)
     what: _Fused = node.attrs["loops"]
     program: Program = node.attrs["program"]
     one_by_one = program.make(*[kernel(step, np, symbols) for step in what.group.steps])
@@ -255,8 +253,5 @@ ROWS = dict.fromkeys(OWN, write_row)
 """The writers of rows of tables for the ops in `OWN`."""
 
 
-def _room(empty: Callable[[], Any]) -> Callable[..., Any]:
-    def room(*, out: Any = None) -> Any:
-        return empty() if out is None else out
-
-    return room
+def _room(empty: Callable[[], Any], *, out: Any = None) -> Any:
+    return empty() if out is None else out

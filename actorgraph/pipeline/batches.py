@@ -12,6 +12,7 @@ import numpy as np
 from actorgraph.devices.cpu import Crowding, available_cores
 from actorgraph.errors import FeedError, GraphError, ScheduleError
 from actorgraph.graph import Node
+from actorgraph.lower.deadlock import Action, Arc, Credit, check
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.claim import Claim, fitted
@@ -21,10 +22,9 @@ from actorgraph.machines.rows import Reduce
 from actorgraph.machines.run import Run
 from actorgraph.options import whole
 from actorgraph.pipeline.automatic import Choice, Chosen
-from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.lanes import Lanes
-from actorgraph.pipeline.staged import Microbatch, StagedPlan
+from actorgraph.pipeline.staged import KINDS, Microbatch, StagedPlan
 from actorgraph.schedules.actions import Schedule
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Microbatches:
             )
         assert isinstance(self._chosen, Chosen)
         plan = StagedPlan(machine, batching, mode, self.schedule, symbols, self._chosen.credits)
-        check_lanes(plan)
+        _check_lanes(plan)
         plan.network = partial(Lanes, flag=machine._started().scheduler.flag)
         plan.note = self._chosen.note
         return plan
@@ -114,11 +114,16 @@ class Microbatches:
             with self._choosing:  # two threads may start the first run
                 if isinstance(self._chosen, Choice):
                     self._chosen = self._chosen.made(batching, arrays, sizes, self._trains)
-        self._check_rows(sizes[batching.dim])
+        microbatches, rows = self.schedule.microbatches, sizes[batching.dim]
+        if rows < microbatches:
+            raise FeedError(
+                f"{batching.dim} is {rows}: cannot be cut into {microbatches} microbatches; feed "
+                "at least as many rows, or take fewer microbatches"
+            )
         backward = mode.kind == "backward"
         what = "seed" if backward else "tangent"
         checked = {node: check_like(seeds[node], node, sizes, what) for node in seeds}
-        slices = batching.cut(arrays, sizes, self.schedule.microbatches)
+        slices = batching.cut(arrays, sizes, microbatches)
         symbols = {one.rows: sizes | {batching.dim: one.rows} for one in slices}
         largest = symbols[slices[0].rows]
         plan = self._planned(machine, batching, mode, largest)
@@ -129,7 +134,7 @@ class Microbatches:
         core.scheduler.patience_s = _PATIENCE_S if patient and not self._crowding.found() else 0.0
         plan, claim = _fitted(machine, plan, largest)
         number = next(core.numbers)
-        drawn = self.schedule.microbatches * (number if run_number is None else run_number)
+        drawn = microbatches * (number if run_number is None else run_number)
         cut = batching.seeds if backward else batching.tangents
         bindings = {rows: plan.bind(bound) for rows, bound in symbols.items()}
         parts = []
@@ -143,14 +148,6 @@ class Microbatches:
         batch.microbatches, batch.claim, batch.host = parts, claim, host
         batch.leaves = [None] * len(plan.compiled.passed_places)  # its parts have them
         return batch
-
-    def _check_rows(self, rows: int) -> None:
-        microbatches = self.schedule.microbatches
-        if rows < microbatches:
-            raise FeedError(
-                f"{self.batching.dim} is {rows}: cannot be cut into {microbatches} microbatches; "
-                "feed at least as many rows, or take fewer microbatches"
-            )
 
 
 def _fitted(
@@ -176,3 +173,54 @@ def _leaves(
         np.array(drawn, np.int64) if kind == "run_number" else brought[kind][source]
         for kind, source in plan.compiled.passed
     ]
+
+
+def _check_lanes(plan: StagedPlan) -> None:
+    """Raise `ScheduleError` unless every lane reaches the end of a batch; in linear time.
+
+    The error names a cycle of lanes, each waiting for the next.  A `Schedule` is checked when it is
+    made, for stages that form a chain.  Here the token game of `Machine.check` is played with the
+    tasks of the graph and their actual messages; a microbatch is a run of the game.  Inboxes have
+    room for everything, and a lane starts a later batch only if the earlier one waits for others,
+    so checking one batch suffices.
+    """
+    schedule, stages = plan.schedule, plan.schedule.stages
+    tasks = [
+        f"{KINDS[spec.direction]} of stage {spec.region.index}"
+        if spec.region.index < stages
+        else f"the sum for {spec.name}"
+        for spec in plan.partition.tasks
+    ]
+    pairs = {
+        (plan.task_of[number], index): None
+        for index, task in enumerate(plan.stage_tasks)
+        for number in task.inputs
+        if number in plan.task_of
+    }
+    edges = [
+        Arc(source, target, None, f"{tasks[source]} -> {tasks[target]}", fifo=False)
+        for source, target in pairs
+    ]
+    every = range(schedule.microbatches)
+    free = range(len(tasks)) if plan.credits is not None else plan.unstaged
+    lanes: list[list[Action]] = [
+        [
+            (index, microbatch)
+            for stage, kind, microbatch, _ in lane
+            for index in plan.tasks_of(stage, kind)
+        ]
+        for lane in (schedule.lanes if plan.credits is None else ())
+    ]
+    shown = len(lanes)
+    lanes += [[(index, microbatch) for microbatch in every] for index in free]
+    bounds = []
+    for device, limit in enumerate(plan.credits or ()):
+        spender, giver = plan.at.get((device, "forward")), plan.at.get((device, "backward"))
+        if spender is not None and giver is not None:
+            bounds.append(Credit(spender, giver, limit, f"microbatches on device {device}"))
+    verdict = check(tasks, edges, lanes, bounds, shown=shown, unit="microbatch")
+    if not verdict.ok:
+        raise ScheduleError(
+            f"{schedule!r} would never end: {'; '.join(verdict.blocked)}; "
+            "change the order of a lane"
+        )

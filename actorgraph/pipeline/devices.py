@@ -103,7 +103,7 @@ class Stages(Residents):
         """Return a value on a task's lane; for the host perhaps as a copy that has not ended."""
         if lane is not None:
             brought = value if isinstance(value, Brought) else Brought(value, "edges")
-            there = not isinstance(value, Brought) and _is_on(value, lane.device)
+            there = isinstance(value, Handed) and value.lane.device is lane.device
             return value if there else self.bring(brought, lane.device, None)
         if not isinstance(value, Brought):
             return self.fetch(value, "edges")
@@ -135,10 +135,6 @@ def is_fetched(value: Any) -> bool:
 def arrived(value: Any) -> Any:
     """Return the array of a copy to the host that has ended; other values unchanged."""
     return value.result() if is_fetched(value) else value
-
-
-def _is_on(value: Any, device: Device) -> bool:
-    return isinstance(value, Handed) and value.lane.device is device
 
 
 def _place(where: Any) -> str:

@@ -38,7 +38,6 @@ from actorgraph.devices import Handed
 from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import with_errstate
-from actorgraph.lower.program import Tabling
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.lower.residents import Brought
 from actorgraph.machines.calls import Call, resumed
@@ -49,7 +48,6 @@ from actorgraph.node_actor import Dead, Task, blamed, guarded
 from actorgraph.pipeline.claims import sent_at_once
 from actorgraph.pipeline.devices import COMPLETION, Stages, arrived, is_fetched
 from actorgraph.pipeline.staged import Microbatch, StagedPlan, StageTask
-from actorgraph.pipeline.sums import Sum
 from actorgraph.warned import runs_steps
 
 if TYPE_CHECKING:
@@ -121,6 +119,38 @@ def _ready(work: Work, held: Held) -> bool:
         if number not in values:
             return False
     return True
+
+
+class Sum:
+    """A gradient's sum over microbatches, added in their order whatever order terms arrive in.
+
+    If it is `owned`, nobody else needs the first term's array, so that others are added to it in
+    place.  `added` returns the sum of two terms.
+    """
+
+    __slots__ = ("_added", "_owned", "_waiting", "count", "total")
+
+    def __init__(self, owned: bool, added: Callable[[Any, Any], Any]) -> None:
+        self._added = added
+        self.total: Any = None
+        self.count = 0  # of the terms added
+        self._owned = owned
+        self._waiting: dict[int, Any] = {}
+
+    def add(self, number: int, value: Any) -> None:
+        """Add the term of a microbatch, once those before have arrived."""
+        self._waiting[number] = value
+        while self.count in self._waiting:
+            value = self._waiting.pop(self.count)
+            if not self.count:
+                self.total = value
+            elif self._owned and type(self.total) is np.ndarray:
+                np.add(self.total, value, out=self.total)
+            else:
+                # From the second term on nobody else has the sum's array.
+                self.total = self._added(self.total, value)
+                self._owned = type(self.total) is np.ndarray
+            self.count += 1
 
 
 LaneMessage = tuple["LaneRun", int, Mapping[int, Any] | None]
@@ -361,9 +391,10 @@ class PipelineLane:
         places = [None if number in task.looked_at else lane for number in task.inputs]
         placed = guarded(run, known, _mapped, stages.at, args, places)
         coming = [one for one in placed or () if is_fetched(one)]
-        if coming and not (yield from self._await_copies(lane_run, known, coming)):
-            return None
-        return guarded(run, known, _mapped, arrived, placed) if coming else placed
+        if not coming:
+            return placed
+        done = yield from self._await_copies(lane_run, known, coming)
+        return guarded(run, known, _mapped, arrived, placed) if done else None
 
     def _fetch_results(self, lane_run: LaneRun) -> Acting[None]:
         """Copy the results of a run to the host, but for gradients that are to stay."""
@@ -497,7 +528,9 @@ class Lanes:
         self.memory_index = self._kernel_cache.memory_index
         placing = plan.compiled.placing
         self.stages = placing if isinstance(placing, Stages) else None
-        tabling = self._tabling()
+        tabling = plan.tabling(errors)
+        if tabling is not None:
+            tabling = tabling._replace(largest=_LARGEST_BYTES, flag=flag)
         self._programs = [task.lower(tabling=tabling) for task in plan.stage_tasks]
         self.unflagged = {i for i, one in enumerate(self._programs) if not one.begins_with_walk}
         self._make_functions()
@@ -544,10 +577,6 @@ class Lanes:
             for kind in ("F", "BW")
         ]
         return partial(_by_credits, forward, backward, self.plan.credits[device]), len(works)
-
-    def _tabling(self) -> Tabling | None:
-        tabling = self.plan.tabling(self.errors)
-        return None if tabling is None else tabling._replace(largest=_LARGEST_BYTES, flag=self.flag)
 
     def _guarded(self, kernel: Callable[..., Any], node: Node) -> Callable[..., Any]:
         kernel = kernel if self.errors is None else with_errstate(kernel, self.errors)

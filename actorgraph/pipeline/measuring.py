@@ -11,7 +11,7 @@ A prediction is a simulation with the means that the same run has shown: the tim
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -188,27 +188,26 @@ class TimedRun:
         for lane in self.lanes.values():
             free = 0.0
             for turn in lane:
-                arrived = max([ended[one] for one in self._senders(turn)], default=0.0)
+                needed = map(
+                    self.plan.task_of.get, self.plan.stage_tasks[turn.task.spec.index].foreign
+                )
+                # None for a buffer that the previous microbatch assigns.
+                senders = [(index, turn.microbatch) for index in needed if index is not None]
+                arrived = max([ended[one] for one in senders], default=0.0)
                 if arrived > free:
                     self.latencies.append(max(0.0, turn.started - arrived))
                 elif free:
                     self.overheads.append(turn.started - free)
                 free = turn.ended
 
-    def _senders(self, turn: _Turn) -> Iterator[tuple[int, int]]:
-        """Yield the turns on other lanes that a turn needs, as index and microbatch."""
-        for number in self.plan.stage_tasks[turn.task.spec.index].foreign:
-            index = self.plan.task_of.get(number)
-            if index is not None:  # None for a buffer that the previous microbatch assigns
-                yield index, turn.microbatch
-
     def measured(self) -> Measured:
         """Return the measured and the predicted times of the run."""
         rows = list(map(self._row, self.lanes.values()))
         busiest = max([sum([bar.end - bar.start for bar in row]) for row in rows])
         overhead, latency = _mean(self.overheads), _mean(self.latencies)
+        cost_of = {key: _mean(times) + overhead for key, times in self.times.items()}
         costs = [
-            tuple([self._cost(stage, direction, overhead) for direction in KINDS])
+            tuple([cost_of.get((stage, direction), 0.0) for direction in KINDS])
             for stage in range(self.schedule.stages)
         ]
         return Measured(
@@ -223,11 +222,6 @@ class TimedRun:
             overhead,
             latency,
         )
-
-    def _cost(self, stage: int, direction: str, overhead: float) -> float:
-        """Return the time of an action, 0 if the stage has none in this direction."""
-        times = self.times.get((stage, direction))
-        return _mean(times) + overhead if times else 0.0
 
     def _row(self, lane: Sequence[_Turn]) -> list[Bar]:
         many = self.schedule.stages > self.schedule.devices

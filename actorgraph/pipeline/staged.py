@@ -22,9 +22,9 @@ from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Costs
-from actorgraph.lower.joint import Joint, Mode
+from actorgraph.lower.joint import Joint, Mode, owner_of
 from actorgraph.lower.program import Program, lower_directly
-from actorgraph.lower.regions import TaskSpec
+from actorgraph.lower.regions import TaskSpec, by_region, leaving_of, split_backward
 from actorgraph.lower.residents import host_operands_of
 from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.compiled import compiled
@@ -34,7 +34,6 @@ from actorgraph.memory.buffers import Unallocated, is_fresh
 from actorgraph.node import Variable
 from actorgraph.op import CONSTANT
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
-from actorgraph.pipeline.tasks import stage_tasks
 from actorgraph.schedules.actions import Schedule
 from actorgraph.store import present
 from actorgraph.types import bind_shape
@@ -232,7 +231,9 @@ class StagedPlan(Plan):
             region = spec.region.index
             if region >= stages:
                 # Cotangents reach the first stage last.
-                region = min(self._region_of(node) for node in inputs)
+                makers = [self.task_of.get(node.id) for node in inputs]
+                regions = [0 if i is None else self.partition.tasks[i].region.index for i in makers]
+                region = min(regions)
             lower = partial(
                 lower_directly, spec.steps, inputs, outputs, buffered, bound, leaving=leaving
             )
@@ -249,21 +250,14 @@ class StagedPlan(Plan):
             )
         for task in self.stage_tasks:
             for number in task.inputs:
-                self._connect_lanes(task, number)
-
-    def _region_of(self, node: Node) -> int:
-        index = self.task_of.get(node.id)
-        return 0 if index is None else self.partition.tasks[index].region.index
-
-    def _connect_lanes(self, task: StageTask, number: int) -> None:
-        index = self.task_of.get(number)
-        producer = None if index is None else self.stage_tasks[index]
-        if producer is not None and producer.lane != task.lane:
-            task.foreign.append(number)
-            places = producer.sends.setdefault(task.lane, [])
-            place = producer.outputs.index(number)
-            if place not in places:
-                places.append(place)
+                index = self.task_of.get(number)
+                producer = None if index is None else self.stage_tasks[index]
+                if producer is not None and producer.lane != task.lane:
+                    task.foreign.append(number)
+                    places = producer.sends.setdefault(task.lane, [])
+                    place = producer.outputs.index(number)
+                    if place not in places:
+                        places.append(place)
 
     def _chain_buffers(self) -> None:
         """Have each microbatch read the buffers that the previous one has assigned."""
@@ -412,3 +406,54 @@ def _rank(spec: TaskSpec, stages: int) -> int:
         return spec.region.index
     last = 2 * stages - 1 - spec.region.index
     return last if spec.direction == "backward" else last + stages
+
+
+def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) -> list[TaskSpec]:
+    """Cut the joint graph of a microbatch into the tasks of stages, not yet connected.
+
+    A stage is a region of the joint graph: its forward nodes and the fragments that differentiate
+    them.  The sum of a weight's cotangents belongs to the stage that uses the weight.  If several
+    stages use it, the sum belongs to none and is a task of its own, for which only the end of the
+    run waits.
+
+    `stages` are the user's nodes of each.  With `split` the schedule has B and W apart, and an
+    action BW is B followed by W.  The region of stage s has the index s; its directions
+    ``"forward"``, ``"backward"`` and ``"weights"`` are F, B and W, or F and BW.  A stage may lack
+    some: the first has no B if no feed is differentiated.  Regions after the stages hold sums for
+    leaves.
+    """
+    stage_of = {node: number for number, stage in enumerate(stages) for node in stage}
+    groups: list[list[Node]] = [[] for _ in stages]
+    leaves: list[list[Node]] = []
+    users = _users(joint)
+    for owner in joint.owners:
+        user_stages = {stage_of.get(joint.source(user)) for user in users.get(owner, (owner,))}
+        stage = user_stages.pop() if len(user_stages) == 1 else None
+        if stage is None:
+            leaves.append([owner])
+        else:
+            groups[stage].append(owner)
+    tasks = by_region(joint, [*groups, *leaves])
+    if not split:
+        return tasks
+    leaving = leaving_of(tasks)
+    for spec in list(tasks):
+        if spec.direction == "backward" and spec.region.index < len(stages):
+            inputs, weights = split_backward(spec, leaving)
+            if not inputs:
+                spec.direction = "weights"
+            elif weights:
+                spec.steps = inputs
+                tasks.append(TaskSpec(len(tasks), spec.region, "weights", weights))
+    return tasks
+
+
+def _users(joint: Joint) -> dict[Node, set[Node]]:
+    """Return, for each leaf that owns a sum, the nodes whose cotangents it adds."""
+    users: dict[Node, set[Node]] = {}
+    for step in joint.order:
+        leaf = owner_of(step)
+        if leaf.is_leaf:
+            owners = {owner_of(part) for part in step.inputs if not part.is_leaf}
+            users.setdefault(leaf, set()).update(owners - {leaf})
+    return users

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import le
 from typing import Any, Unpack
 
 from actorgraph.errors import ScheduleError
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.model import (
-    Amount,
     Costs,
     PerDevice,
     Setting,
@@ -100,7 +100,10 @@ def recommend(
             f"none of {', '.join(map(str, names))} can hold {' or '.join(map(str, chunks))} stages "
             f"on a device, with costs for {stages_of} stages on {p} devices"
         )
-    fitting = [one for one in tried if limits is None or _fits(one, limits)]
+    fitting = [
+        one for one in tried
+        if limits is None or all(map(le, one.peak_memory, limits))
+    ]  # fmt: skip
     if not fitting:
         least = min(tried, key=_peak)
         raise ScheduleError(
@@ -125,10 +128,6 @@ def _rank(simulation: Simulation) -> tuple[float, float]:
 
 def _peak(simulation: Simulation) -> float:
     return float(max(simulation.peak_memory))
-
-
-def _fits(simulation: Simulation, limits: Sequence[Amount]) -> bool:
-    return all(peak <= limit for peak, limit in zip(simulation.peak_memory, limits))
 
 
 def _options(

@@ -21,8 +21,7 @@ from actorgraph.keywords import all_answering
 from actorgraph.source.building import Options, Session
 from actorgraph.source.reading import UnsupportedSyntax
 from actorgraph.source.rules import trace
-from actorgraph.source.support import differentiable, zero_of
-from actorgraph.source.usual import ADJOINTS, TANGENTS
+from actorgraph.source.support import ADJOINTS, TANGENTS, differentiable, zero_of
 
 __all__ = [
     "DefaultOne", "DefaultOnes", "Required", "UnsupportedSyntax", "adjoint", "autodiff", "grad",
@@ -94,11 +93,14 @@ def autodiff(
     _check("mode", mode, ("reverse", "forward"))
     _check("motion", motion, ("joint", "split"))
     _check("input_derivative", input_derivative, (Required, DefaultOne, DefaultOnes))
-    function = _function_of(func)
+    if not isinstance(func, FunctionType):
+        raise GraphTypeError(
+            f"ag.source differentiates Python functions, got {shown(func)}; wrap it in a function"
+        )
     options = Options(motion, preserve_result, check_dims, input_derivative)
     session = Session(optimized)
     write = session.gradient if mode == "reverse" else session.push
-    derivative: Function = write(function, places, options)
+    derivative: Function = write(func, places, options)
     if verbose:
         print(derivative.__source__)  # type: ignore[attr-defined]  # noqa: T201 - `verbose` says so
     return derivative
@@ -240,14 +242,6 @@ def _registering(table: dict[Any, Function], func: Function) -> Callable[[Functi
     return register
 
 
-def _function_of(func: Any) -> FunctionType:
-    if not isinstance(func, FunctionType):
-        raise GraphTypeError(
-            f"ag.source differentiates Python functions, got {shown(func)}; wrap it in a function"
-        )
-    return func
-
-
 def _places(wrt: Any) -> tuple[int, ...]:
     places = tuple(wrt) if isinstance(wrt, (tuple, list)) else (wrt,)
     if not places or len(set(places)) != len(places):
@@ -267,47 +261,42 @@ def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Func
     kinds = [parameters[min(place, len(parameters) - 1)].kind for place in places]
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        gradients, value = [], None
         wrt = [
             args[place:] if kind is Parameter.VAR_POSITIONAL else args[place]
             for place, kind in zip(places, kinds, strict=True)
         ]
-        for argument in wrt:
-            differentiable(argument, "of the gradient")
-        zeros = [_zero(argument) for argument in wrt]
-        for number, argument in enumerate(wrt):
-            leaves, structure = flatten(argument)
-            parts = []
-            for i, leaf in enumerate(leaves):
-                columns = np.zeros(np.shape(leaf))
-                for at in np.ndindex(columns.shape):
-                    direction = np.zeros(columns.shape)
-                    direction[at] = 1.0
-                    unit = [*map(_zero, leaves)]
-                    unit[i] = direction if columns.shape else 1.0
-                    moved = dict(zip(tans, zeros, strict=True))
-                    moved[tans[number]] = unflatten(structure, unit)
-                    result, value = push(*args, **kwargs, **moved)
-                    if np.shape(result):
-                        raise GraphError(
-                            f"a gradient needs a scalar result, and this one has shape "
-                            f"{np.shape(result)}; use ag.source.jvp"
-                        )
-                    columns[at] = result
-                parts.append(columns if np.shape(leaf) else columns[()])
-            gradients.append(unflatten(structure, parts))
+        differentiable(wrt, "of the gradient")
+        leaves, structure = flatten(wrt)
+        directions = [*map(zero_of, leaves)]
+
+        def pushed() -> Any:
+            moved = zip(tans, unflatten(structure, directions), strict=True)
+            return push(*args, **kwargs, **dict(moved))
+
+        slopes, value = [], None
+        for number, leaf in enumerate(leaves):
+            zero, columns = directions[number], np.zeros(np.shape(leaf))
+            for at in np.ndindex(columns.shape):
+                direction = np.zeros(columns.shape)
+                direction[at] = 1.0
+                directions[number] = direction if columns.shape else 1.0
+                result, value = pushed()
+                if np.shape(result):
+                    raise GraphError(
+                        f"a gradient needs a scalar result, and this one has shape "
+                        f"{np.shape(result)}; use ag.source.jvp"
+                    )
+                columns[at] = result
+            directions[number] = zero
+            slopes.append(columns if columns.shape else columns[()])
         if value is None:
-            _, value = push(*args, **kwargs, **dict(zip(tans, zeros, strict=True)))
-        results = (*gradients, value) if preserve else tuple(gradients)
+            _, value = pushed()
+        results = (*unflatten(structure, slopes), *((value,) if preserve else ()))
         return results[0] if len(results) == 1 else results
 
     gradient.__source__ = push.__source__  # type: ignore[attr-defined]
     gradient.__name__ = push.__name__
     return gradient
-
-
-def _zero(value: Any) -> Any:
-    return tuple(map(zero_of, value)) if isinstance(value, tuple) else zero_of(value)
 
 
 all_answering(globals())

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from actorgraph.source.reading import UnsupportedSyntax, read
-from actorgraph.source.scope import UNKNOWN, WRITING, Scope, bound_names, is_numpy, walk_own
+from actorgraph.source.scope import UNKNOWN, WRITING, Scope, bound_names, is_numpy, pairs, walk_own
 
 _VIEWS = frozenset(
     "reshape ravel asarray asanyarray ascontiguousarray asfortranarray require atleast_1d "
@@ -48,6 +48,7 @@ class Aliases:
         self.scope, self.result = scope, result
         self._number = 0
         self._writes: dict[str, list[_Place]] = {}
+        self._stored: set[str] = set()  # those of elements
         self._links: list[tuple[_Place, str, set[str]]] = []  # the name refers to each of the set
         self._read(scope.tree.body, (), {})
 
@@ -56,30 +57,26 @@ class Aliases:
         for stmt in body:
             self._number += 1
             place = _Place(self._number, loops, dict(bound))
-            blocks = [getattr(stmt, name, []) for name in ("body", "orelse", "finalbody")]
-            blocks += [part.body for part in getattr(stmt, "handlers", [])]
-            blocks += [part.body for part in getattr(stmt, "cases", [])]
             if isinstance(stmt, (ast.FunctionDef, ast.ClassDef)):
                 continue
-            inside = {id(one) for block in blocks for one in block}
+            blocks = [getattr(stmt, name, []) for name in ("body", "orelse", "finalbody")]
             for node in ast.iter_child_nodes(stmt):
-                if id(node) not in inside and not isinstance(node, (ast.ExceptHandler,
-                                                                    ast.match_case)):  # fmt: skip
+                if isinstance(node, (ast.ExceptHandler, ast.match_case)):
+                    blocks.append(node.body)
+                elif not isinstance(node, ast.stmt):
                     for part in walk_own([node]):
                         self._note(part, place)
             self._note(stmt, place)
-            if isinstance(stmt, (ast.For, ast.While)):
-                loops_inside = (*loops, self._number)
-            else:
-                loops_inside = loops
+            again = (self._number,) if isinstance(stmt, (ast.For, ast.While)) else ()
             for block in blocks:
-                self._read(block, loops_inside, dict(bound))
+                self._read(block, (*loops, *again), dict(bound))
             if isinstance(stmt, (ast.Assign, ast.AnnAssign)):
                 bound |= dict.fromkeys(bound_names([stmt]), place.number)
 
     def _note(self, node: ast.AST, place: _Place) -> None:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            self._writes.setdefault(ast.unparse(node.value), []).append(place)
+            self._stored.add(name := ast.unparse(node.value))
+            self._writes.setdefault(name, []).append(place)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if any(self.scope.resolve(node.func) is one for one in WRITING) and node.args:
                 self._writes.setdefault(ast.unparse(node.args[0]), []).append(place)
@@ -94,26 +91,21 @@ class Aliases:
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._link(place, target, node.value)
-                others = {one.id for one in node.targets if isinstance(one, ast.Name)}
-                if isinstance(target, ast.Name) and others - {target.id}:
-                    self._links.append((place, target.id, others - {target.id}))
+                for other in node.targets:
+                    if isinstance(other, ast.Name) and other is not target:
+                        self._link(place, target, other)
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
             self._link(place, node.target, node.value)
 
     def _link(self, place: _Place, target: ast.expr, value: ast.expr | None) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
-            same = len(parts) == len(target.elts)
-            for i, one in enumerate(target.elts):
-                self._link(place, one, parts[i] if same else value)
-            return
-        if isinstance(target, ast.Subscript) and not self._is_container(target.value):
-            return  # elements are copied into an array
-        while isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
-            target = target.value
-        names = self._refers(value)
-        if isinstance(target, ast.Name) and names:
-            self._links.append((place, target.id, names))
+        for one, given, _ in pairs(target, value):
+            if isinstance(one, ast.Subscript) and not self._is_container(one.value):
+                continue  # elements are copied into an array
+            while isinstance(one, (ast.Subscript, ast.Attribute, ast.Starred)):
+                one = one.value
+            names = self._refers(given)
+            if isinstance(one, ast.Name) and names:
+                self._links.append((place, one.id, names))
 
     def _is_container(self, node: ast.expr) -> bool:
         return any(map(_is_display, self._values_of(ast.unparse(node))))
@@ -122,8 +114,12 @@ class Aliases:
         values: list[ast.expr | None] = []
         for node in walk_own(self.scope.tree.body):
             if isinstance(node, ast.Assign):
-                pairs = [pair for one in node.targets for pair in _pairs(one, node.value)]
-                values += [value for one, value in pairs if one == name]
+                values += [
+                    given if exact else None
+                    for target in node.targets
+                    for one, given, exact in pairs(target, node.value)
+                    if name in bound_names([one])
+                ]
             elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and name in bound_names([node]):
                 values.append(node.value)
             elif isinstance(node, (ast.For, ast.withitem)):
@@ -160,11 +156,7 @@ class Aliases:
 
     def written(self, name: str) -> bool:
         """Return whether the function writes into elements of the value of a name."""
-        return any(
-            isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-            and ast.unparse(node.value) == name
-            for node in walk_own(self.scope.tree.body)
-        )  # fmt: skip
+        return name in self._stored
 
     def changed(self, name: str) -> bool:
         """Return whether the function changes the value of a name in any way."""
@@ -230,18 +222,6 @@ def changes_global(function: Any, name: str) -> bool:
         return Aliases(Scope(function, read(function)), "").changed(name)
     except UnsupportedSyntax:  # no source
         return False
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
-    """Return the names that a target binds, each with its value, None for a part of one."""
-    if isinstance(target, ast.Name):
-        return [(target.id, value)]
-    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts))
-        if len(target.elts) == len(value.elts) and not starred:
-            parts = zip(target.elts, value.elts, strict=True)
-            return [pair for one, part in parts for pair in _pairs(one, part)]
-    return [(name, None) for name in bound_names([target])]
 
 
 def _shows(call: ast.Call) -> bool:

@@ -17,8 +17,8 @@ from actorgraph.source import support
 from actorgraph.source.emitting import Late, emit
 from actorgraph.source.fence import check_everywhere, reason
 from actorgraph.source.forward import Forward
+from actorgraph.source.liveness import annotate, without_dead_code
 from actorgraph.source.normalising import Normaliser
-from actorgraph.source.optimising import needed_before, without_dead_code
 from actorgraph.source.reading import read, refuse
 from actorgraph.source.reverse import ReverseWriter
 from actorgraph.source.rules import Derived, InlineRule
@@ -93,7 +93,7 @@ class Session:
             inner = Scope(owner, read(owner))
         call = BoundCall(inner.tree.name, inner, owner, dict(step.kwargs))
         self._bind_all(call, [*first, *args], scope, step)
-        moved = [name for name, given in call.given.items() if _reads(given) & scope.active]
+        moved = [name for name, given in call.given.items() if loads(given) & scope.active]
         call.active = tuple(name for name in inner.args if name in moved)
         return call
 
@@ -257,7 +257,7 @@ class Session:
         """Return a function of value and record, and one that goes backward from the record."""
         backward = self.cleaned(scope, backward)
         own = scope.locals | set(scope.args)
-        needs = [name for name in sorted(needed_before(backward)) if name in own]
+        needs = [name for name in sorted(annotate(backward)) if name in own]
         sure = bound_names([stmt for stmt in first if isinstance(stmt, ast.Assign)]) | {*scope.args}
         # Some paths through the function may leave the others unbound.
         first = _lines(f"{name} = None" for name in needs if name not in sure) + first
@@ -271,7 +271,8 @@ class Session:
         """Return the writer, the statements that it wrote, the result and its tangent."""
         steps, result = self.steps(scope, active)
         sweep = Forward(scope, self)
-        body = sweep.start(active) + sweep.sweep(steps)
+        later = [name for name in scope.args if name in scope.active - {*active}]
+        body = sweep.zeros(later) + sweep.sweep(steps)
         return sweep, body, result, sweep.of(ast.Name(result, ast.Load()))
 
     def pushed(self, scope: Scope, active: tuple[str, ...]) -> Any:
@@ -288,23 +289,16 @@ class Session:
 
     def gradient(self, function: FunctionType, wrt: tuple[int, ...], options: Options) -> Any:
         """Return the gradient function of a user's function."""
-        scope = Scope(function, read(function))
-        active = _chosen(scope, wrt)
-        name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
+        scope, active, name = _opened(function, wrt)
         halves = [scope.reserve(f"{scope.tree.name}_{one}") for one in ("forward", "backward")]
         sweep, result, first, backward, kept, written = self.sweeps(scope, active, owned=True)
-        seed = sweep.b(result)
-        check = scope.support(support.check_inputs)
-        checks = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
-        value = result
+        seed, checks, value = sweep.b(result), _checks(scope, active), result
         if options.preserve_result and written:
             value = scope.fresh(result)
             first += _owned(scope, value, result)
             scope.locals.add(value)
-        fit = scope.support(support.fitting)
         what = f"seed derivative {seed} of the result of {scope.tree.name}"
-        start = parse(f"{seed} = {fit}({seed}, {result}, {what!r}, "
-                      f"{options.input_derivative!r}, {options.check_dims})")  # fmt: skip
+        start = _fitted(scope, seed, result, what, options)
         finish = scope.support(support.finished)
         parts = [f"{finish}({sweep.b(one)}, {kept[one]})" for one in active]
         parts += [value] if options.preserve_result else []
@@ -331,33 +325,35 @@ class Session:
 
     def push(self, function: FunctionType, wrt: tuple[int, ...], options: Options) -> Any:
         """Return the forward-mode derivative of a user's function."""
-        scope = Scope(function, read(function))
-        active = _chosen(scope, wrt)
-        name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
-        inner = scope.reserve(f"{scope.tree.name}_tangent")
+        scope, active, name = _opened(function, wrt)
         sweep, body, result, tangent = self.forward(scope, active)
-        check = scope.support(support.check_inputs)
-        fit = scope.support(support.fitting)
-        first = parse(f"{check}({', '.join(f'{argument}={argument}' for argument in active)})")
-        for argument in active:
-            tan = sweep.t(argument)
-            first += parse(f"{tan} = {fit}({tan}, {argument}, 'tangent {tan}', "
-                           f"{options.input_derivative!r}, {options.check_dims})")  # fmt: skip
+        tans, first = [sweep.t(argument) for argument in active], _checks(scope, active)
+        for tan, argument in zip(tans, active, strict=True):
+            first += _fitted(scope, tan, argument, f"tangent {tan}", options)
         finish = scope.support(support.finished)
         parts = [f"{finish}({tangent}, {result})"] + ([result] if options.preserve_result else [])
         body = self.cleaned(scope, first + body + parse(f"return {', '.join(parts)}"))
-        tans = [sweep.t(argument) for argument in active]
-        if options.motion == "split":
-            passed = ", ".join([*_passed(scope), *[f"{tan}={tan}" for tan in tans]])
-            functions = [_function(inner, scope, tans, body, "None"),
-                         _function(name, scope, tans, parse(f"return {inner}({passed})"), "None")
-                         ]  # fmt: skip
-        else:
-            functions = [_function(name, scope, tans, body, "None")]
-        compiled = emit(scope, functions, f"tangent of {scope.tree.name}")
-        for pushed in compiled.values():
-            _with_defaults(pushed, scope, len(tans))
-        return compiled[name]
+        made = _function(name, scope, tans, body, "None")
+        pushed = emit(scope, [made], f"tangent of {scope.tree.name}")[name]
+        _with_defaults(pushed, scope, len(tans))
+        return pushed
+
+
+def _opened(function: FunctionType, wrt: tuple[int, ...]) -> tuple[Scope, tuple[str, ...], str]:
+    """Return the scope of a function, the names of its wrt, and a name for its derivative."""
+    scope = Scope(function, read(function))
+    active = _chosen(scope, wrt)
+    return scope, active, scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
+
+
+def _checks(scope: Scope, active: tuple[str, ...]) -> list[ast.stmt]:
+    check = scope.support(support.check_inputs)
+    return parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
+
+
+def _fitted(scope: Scope, seed: str, value: str, what: str, options: Options) -> list[ast.stmt]:
+    fit, default = scope.support(support.fitting), options.input_derivative
+    return parse(f"{seed} = {fit}({seed}, {value}, {what!r}, {default!r}, {options.check_dims})")
 
 
 def _lines(texts: Iterable[str]) -> list[ast.stmt]:
@@ -366,7 +362,7 @@ def _lines(texts: Iterable[str]) -> list[ast.stmt]:
 
 def _owned(scope: Scope, name: str, value: str) -> list[ast.stmt]:
     """Return statements that bind a name to a value that nobody else refers to."""
-    return parse(f"{name} = {scope.help('own', support.own)}(None, {value})")
+    return parse(f"{name} = {scope.support(support.own)}(None, {value})")
 
 
 def _plain(spec: ast.arguments, stars: str | None = None) -> list[str]:
@@ -374,10 +370,6 @@ def _plain(spec: ast.arguments, stars: str | None = None) -> list[str]:
     names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
     several = stars is not None and spec.vararg is not None
     return [*names, f"{stars}{spec.vararg.arg}"] if several and spec.vararg else names
-
-
-def _reads(given: Any) -> set[str]:
-    return set().union(*map(loads, given)) if isinstance(given, list) else loads(given)
 
 
 def _chosen(scope: Scope, wrt: tuple[int, ...]) -> tuple[str, ...]:

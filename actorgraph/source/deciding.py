@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from types import CellType, FunctionType
@@ -157,14 +157,22 @@ def retyped(value: Any, kind: Kind) -> None:
 
 
 @contextmanager
-def staging() -> Iterator[None]:
-    """Mark code whose statements may run any number of times, or never."""
-    token, watched = _STAGED.set(True), _WATCHED.get()
-    before = [snapshot(*values) for *_, values in watched]
+def setting(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Set a variable for a while."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _STAGED.reset(token)
+        variable.reset(token)
+
+
+@contextmanager
+def staging() -> Iterator[None]:
+    """Mark code whose statements may run any number of times, or never."""
+    watched = _WATCHED.get()
+    before = [snapshot(*values) for *_, values in watched]
+    with setting(_STAGED, True):
+        yield
     for (owner, place, names, values), old in zip(watched, before, strict=True):
         for name, one, new in zip(names, old, values, strict=True):
             if has_changed(one, new):
@@ -242,19 +250,16 @@ class Deciding:
                 values.append(UNDEFINED)
         return values
 
-    @contextmanager
-    def watching(self, place: int, names: list[str], *reads: Callable[[], Any]) -> Iterator[None]:
+    def watching(
+        self, place: int, names: list[str], *reads: Callable[[], Any]
+    ) -> AbstractContextManager[None]:
         """Refuse changes of these values, and of what functions among them hold, while tracing."""
         values = [
             [value, *[cell.cell_contents for cell in getattr(value, "__closure__", None) or ()
                       if cell != CellType()]]
             for value in self.state(*reads)
         ]  # fmt: skip
-        token = _WATCHED.set((*_WATCHED.get(), (self, place, names, values)))
-        try:
-            yield
-        finally:
-            _WATCHED.reset(token)
+        return setting(_WATCHED, (*_WATCHED.get(), (self, place, names, values)))
 
     # -- tests ------------------------------------------------------------------------------------
 
@@ -400,7 +405,9 @@ class Deciding:
                     place, f"{name} is read later, and has no value where the test {where}; "
                     "give it one before the if, or in both branches",
                 )  # fmt: skip
-            values[number] = self._zeros_like(values[1 - number])
+            given_leaves, structure = flatten(values[1 - number])
+            zeros = [0 if is_value(leaf) else leaf for leaf in given_leaves]
+            values[number] = unflatten(structure, zeros)
         (left, structure), (right, other) = (flatten(value) for value in values)
         if structure != other:
             kinds = f"{shown(values[1])} or {shown(values[0])}"
@@ -410,7 +417,11 @@ class Deciding:
             if not isinstance(one, Node) and same(one, two):
                 leaves.append(one)
                 continue
-            self._check_values(name, one, two, place)
+            if not (is_value(one) and is_value(two)):
+                raise self.refused(
+                    place, f"{name} is {shown(two)} or {shown(one)}; a graph chooses between "
+                    "arrays and numbers only",
+                )  # fmt: skip
             types = self._common(name, one, two, place)
             slot = len(given[0][1])
             for (body, results), value, kind in zip(given, (one, two), types, strict=True):
@@ -423,18 +434,6 @@ class Deciding:
         """Return whether a name is the one of returned values, which is never read when unbound."""
         code = self.function.__code__
         return name not in code.co_varnames + code.co_cellvars and name.startswith("result")
-
-    def _zeros_like(self, value: Any) -> Any:
-        leaves, structure = flatten(value)
-        return unflatten(structure, [0 if is_value(leaf) else leaf for leaf in leaves])
-
-    def _check_values(self, name: str, one: Any, two: Any, place: int) -> None:
-        for value, other in ((one, two), (two, one)):
-            if not is_value(value):
-                raise self.refused(
-                    place, f"{name} is {shown(value)} or {shown(other)}; a graph chooses between "
-                    "arrays and numbers only",
-                )  # fmt: skip
 
     def _common(self, name: str, one: Any, two: Any, place: int) -> tuple[Kind, Kind]:
         """Return the types that two values take; a number takes the other one's."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+from collections.abc import Iterable
 from itertools import count
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -46,21 +47,29 @@ def text_of(functions: list[ast.stmt]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def codes_in(code: CodeType) -> list[CodeType]:
+    """Return the code of the functions that a code defines."""
+    return [one for one in code.co_consts if isinstance(one, CodeType)]
+
+
+def compiled(body: list[ast.stmt], cells: Iterable[str], filename: str) -> dict[str, CodeType]:
+    """Return the code of functions by name; `cells` are further names that it finds in cells."""
+    outer: Any = ast.parse(f"def made({', '.join(cells)}): pass").body[0]
+    outer.body = body
+    module = ast.fix_missing_locations(ast.Module([outer], []))
+    (factory,) = codes_in(compile(module, filename, "exec"))
+    return {one.co_name: one for one in codes_in(factory)}
+
+
 def emit(scope: Scope, functions: list[ast.stmt], title: str) -> dict[str, FunctionType]:
     """Compile functions and return them by name."""
     text = text_of(functions)
     filename = f"<ag {title} {next(_numbers)}>"
     inner = ast.parse(text).body
-    outer: Any = ast.parse(
-        f"def made({', '.join([*scope.helpers, *scope.cells])}):\n    pass"
-    ).body[0]
-    outer.body = inner
-    code = compile(ast.Module([outer], []), filename, "exec")
-    (factory,) = [node for node in code.co_consts if isinstance(node, CodeType)]
     cells: dict[str, CellType] = dict(scope.cells)
     for name, value in scope.helpers.items():
         cells[name] = value.cell if isinstance(value, Late) else CellType(value)
-    codes = {node.co_name: node for node in factory.co_consts if isinstance(node, CodeType)}
+    codes = compiled(inner, cells, filename)
     for name in codes:
         cells.setdefault(name, CellType())
     by_name: dict[str, FunctionType] = {}

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from actorgraph.source import support
 from actorgraph.source.aliases import Aliases, changes_global
 from actorgraph.source.fence import reason
 from actorgraph.source.reading import refuse
@@ -23,16 +24,7 @@ from actorgraph.source.scope import (
     is_numpy,
     writes_out,
 )
-from actorgraph.source.steps import Statement, Substituted, free_names, loads
-from actorgraph.source.support import (
-    CHANGES,
-    concatenated,
-    refuse_list,
-    refuse_same,
-    refuse_view,
-    unchanged,
-)
-from actorgraph.source.usual import ADJOINTS, METHODS, PURE, SOURCES, TANGENTS
+from actorgraph.source.steps import Statement, Substituted, free_names, load, loads
 
 _CHANGEABLE = (np.ndarray, list, dict, set)
 
@@ -85,7 +77,7 @@ class Expressions(ABC):
         It raises if the call changes what other statements read.
         """
         scope, called = self.scope, self.scope.resolve(call.func)
-        captured = [ast.Name(name, ast.Load()) for name in getattr(called, "captured", ())]
+        captured = [load(name) for name in getattr(called, "captured", ())]
         given = [*call.args, *[word.value for word in call.keywords], *captured]
         given += [call.func.value] if isinstance(call.func, ast.Attribute) else []
         if changes_nothing(called, call) or not any(map(scope.is_active, given)):
@@ -100,7 +92,7 @@ class Expressions(ABC):
         names = [
             name
             for name in sorted(found - scope.nested.keys())
-            if (name in scope.locals or isinstance(scope.resolve(_load(name)), _CHANGEABLE))
+            if (name in scope.locals or isinstance(scope.resolve(load(name)), _CHANGEABLE))
             and (  # a function that calls this one may read a global
                 self.names.count(name) > inside.count(name)
                 or (is_numpy(called) and name not in scope.locals)
@@ -115,12 +107,12 @@ class Expressions(ABC):
             else:
                 written = [name for name in names if changes_global(called, name)]
             if written:  # even if what it writes is there already
-                raise self.refused(call, CHANGES.format(line, written[0]))
+                raise self.refused(call, support.CHANGES.format(line, written[0]))
             if is_numpy(called):
                 return text  # type: ignore[no-any-return]
             given = [ast.parse(repr(one), mode="eval").body for one in (line, names)]
-            values = [text.func, *given, *map(_load, names)]
-            text.func = ast.Call(_load(scope.support(unchanged)), values, [])
+            values = [text.func, *given, *map(load, names)]
+            text.func = ast.Call(load(scope.support(support.unchanged)), values, [])
         return text  # type: ignore[no-any-return]
 
     def emit(self, kind: str, text: str, **more: Any) -> None:
@@ -135,7 +127,7 @@ class Expressions(ABC):
             return self.passive(node)
         name = self.scope.fresh(self._stem(node))
         self.assign(name, node)
-        return ast.Name(name, ast.Load())
+        return load(name)
 
     def _stem(self, node: ast.expr) -> str:
         if isinstance(node, ast.Call):
@@ -157,10 +149,15 @@ class Expressions(ABC):
             return cast(ast.expr, ast.Slice(*parts))
         if isinstance(node, ast.Tuple):
             return ast.Tuple([self.passive(one) for one in node.elts], ast.Load())
-        name = self.scope.fresh("index" if isinstance(node, ast.Subscript) else "fixed")
-        self.emit("passive", f"{name} = {ast.unparse(node)}")
+        stem = "index" if isinstance(node, ast.Subscript) else "fixed"
+        return self.fixed(stem, ast.unparse(node))
+
+    def fixed(self, stem: str, text: str) -> ast.expr:
+        """Return a new name for the value that a passive expression has here."""
+        name = self.scope.fresh(stem)
+        self.emit("passive", f"{name} = {text}")
         self.scope.locals.add(name)
-        return ast.Name(name, ast.Load())
+        return load(name)
 
     def assign(self, target: str, node: ast.expr) -> None:
         """Add the steps that bind a name to the value of an expression."""
@@ -168,7 +165,10 @@ class Expressions(ABC):
         if not scope.is_active(node):
             self.emit("passive", f"{target} = {ast.unparse(node)}")
             if isinstance(node, ast.Call) and self.aliases.changed(target):
-                self._refuse_argument(target, node)
+                called = scope.resolve(node.func)
+                if not isinstance(called, type) and not is_numpy(called):
+                    for given in sorted(free_names([*node.args, *node.keywords]) & scope.locals):
+                        self.refuse_same(target, given, target, ast.unparse(node))
             return
         scope.active.add(target)
         scope.locals.add(target)
@@ -192,7 +192,7 @@ class Expressions(ABC):
         self.emit(kind, f"{bound} = {value}", target=bound, args=args, **more)
         if more.get("function") in (list, tuple) and self.aliases.written(ast.unparse(args[0])):
             source = ast.unparse(args[0])
-            helper = self.scope.support(refuse_view)
+            helper = self.scope.support(support.refuse_view)
             self.emit("passive", f"{helper}({bound}, {target!r}, {source!r})")
         if kind in ("user", "dynamic"):
             for name in sorted(loads([*args, *more.get("kwargs", {}).values()])):
@@ -204,15 +204,8 @@ class Expressions(ABC):
 
     def refuse_same(self, result: str, other: str, changed: str, call: str) -> None:
         """Raise when it runs if the result of a call shares memory with another value."""
-        helper = self.scope.support(refuse_same)
+        helper = self.scope.support(support.refuse_same)
         self.emit("passive", f"{helper}({result}, {other}, {changed!r}, {call!r})")
-
-    def _refuse_argument(self, name: str, call: ast.Call) -> None:
-        """Raise when it runs if a name that is written to is bound to an argument of a function."""
-        called = self.scope.resolve(call.func)
-        if not isinstance(called, type) and not is_numpy(called):
-            for given in sorted(free_names([*call.args, *call.keywords]) & self.scope.locals):
-                self.refuse_same(name, given, name, ast.unparse(call))
 
     def _as_name(self, target: str, node: ast.Name) -> None:
         if target != node.id:
@@ -226,10 +219,10 @@ class Expressions(ABC):
         args = [self.atom(node.left), self.atom(node.right)]
         value = ast.unparse(ast.BinOp(args[0], node.op, args[1]))
         if lists and function is np.add:
-            self.step("rule", target, value, args, function=concatenated)
+            self.step("rule", target, value, args, function=support.concatenated)
             return
         if lists:
-            value = f"{self.scope.support(refuse_list)}({value})"
+            value = f"{self.scope.support(support.refuse_list)}({value})"
         self.step("call", target, value, args, function=function)
 
     def _as_unaryop(self, target: str, node: ast.UnaryOp) -> None:
@@ -272,7 +265,7 @@ class Expressions(ABC):
             isinstance(one, ast.Name) and one.id == target for one in self.origin.targets
         )
         if named and isinstance(base, ast.Name) and self.aliases.written(base.id):
-            helper = self.scope.help("refuse_view", refuse_view)
+            helper = self.scope.support(support.refuse_view)
             value = f"{helper}({value}, {target!r}, {base.id!r})"
         # The reversal also reads the names of the index.
         reads = [base, *[ast.Name(one, ast.Load()) for one in loads(ast.parse(f"_[{index}]").body)]]
@@ -333,7 +326,10 @@ class Expressions(ABC):
     def _as_call(self, target: str, node: ast.Call) -> None:
         scope = self.scope
         if scope.reads_text(node):
-            raise self.refused(node, "a number read from a text has no gradient; take the number")
+            raise self.refused(
+                node, f"a number read from a text has no gradient, and {ast.unparse(node)} is one; "
+                "take the number that the text shows",
+            )  # fmt: skip
         function = scope.resolve(node.func)
         text, extra = ast.unparse(node.func), []
         if isinstance(node.func, ast.Attribute) and function is UNKNOWN:
@@ -349,7 +345,7 @@ class Expressions(ABC):
             if method == "get" and node.args:
                 self._as_get(target, node)
                 return
-            function = METHODS.get(method, getattr(np, method, UNKNOWN))
+            function = support.METHODS.get(method, getattr(np, method, UNKNOWN))
             if function is UNKNOWN or method == "fill":
                 raise self.refused(node, f"the method .{method} of an active value has no gradient")
             extra = [self.atom(base)]
@@ -371,14 +367,14 @@ class Expressions(ABC):
     def _known(
         self, target: str, node: ast.Call, function: Any, text: str, extra: list[ast.expr]
     ) -> None:
-        scope = self.scope
-        if is_hashable(function) and function in SOURCES:
-            function = SOURCES[function]
-        kind = "user"
-        if is_hashable(function) and function in PURE:
-            function = PURE[function]
+        scope, kind = self.scope, "user"
+        hashable = is_hashable(function)
+        if hashable:
+            function = support.SOURCES.get(function, function)
+        if hashable and function in support.PURE:
+            function = support.PURE[function]
             text = scope.help(function.__name__, function)
-        if is_hashable(function) and (function in ADJOINTS or function in TANGENTS):
+        if hashable and (function in support.ADJOINTS or function in support.TANGENTS):
             kind = "rule"
         elif (
             (is_numpy(function) and on_nodes(function) is not None)
@@ -397,14 +393,13 @@ class Expressions(ABC):
             )  # fmt: skip
         if kind == "call" and writes_out(function, node):
             raise self.refused(node, "out= has no gradient; assign the result to a name")
-        args, starred = [], False
-        for one in node.args:
-            starred = starred or isinstance(one, ast.Starred)
-            value = one.value if isinstance(one, ast.Starred) else one
-            made = self.operand(value, kind)
-            args.append(ast.Starred(made, ast.Load()) if isinstance(one, ast.Starred) else made)
-        if starred and kind != "user":
+        if kind != "user" and any(isinstance(one, ast.Starred) for one in node.args):
             raise self.refused(node, "give starred arguments one by one")
+        args = [
+            ast.Starred(self.operand(one.value, kind), ast.Load())
+            if isinstance(one, ast.Starred) else self.operand(one, kind)
+            for one in node.args
+        ]  # fmt: skip
         kwargs: dict[str, ast.expr] = {}
         for word in node.keywords:
             if word.arg is None or (kind != "user" and scope.is_active(word.value)):
@@ -415,7 +410,7 @@ class Expressions(ABC):
         text = ast.unparse(called)
         if isinstance(function, Scope):
             for name in function.captured:
-                kwargs[name] = ast.Name(name, ast.Load())
+                kwargs[name] = load(name)
         checked = ast.unparse(self.guarded(node, called)) if kind == "user" else ""
         self.step(kind, target, text, [*extra, *args], kwargs=kwargs, function=function,
                   checked=checked)  # fmt: skip
@@ -439,10 +434,6 @@ class Expressions(ABC):
         value = f"{name}({', '.join(map(ast.unparse, args))})"
         checked = ast.unparse(self.guarded(node, ast.parse(value, mode="eval").body))
         self.step("dynamic", target, value, args, function=name, checked=checked)
-
-
-def _load(name: str) -> ast.expr:
-    return ast.Name(name, ast.Load())
 
 
 def index_text(node: ast.expr) -> str:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import Any
 
 from actorgraph.source import support
-from actorgraph.source.reverse import _block, _call, _name, _substituted
+from actorgraph.source.reverse import _block, _call, _substituted
 from actorgraph.source.rules import inline
 from actorgraph.source.scope import Scope, bound_names
 from actorgraph.source.steps import (
-    Branch,
-    Context,
+    Compound,
     Insertion,
     Jump,
-    LoopStatement,
     Statement,
     index_value,
+    load,
     loads,
     parse,
 )
-from actorgraph.source.usual import TANGENTS
 
 
 class Forward:
@@ -33,18 +32,19 @@ class Forward:
         """Return the name of a tangent."""
         return self.scope.derived("d", name)
 
+    def zero(self, text: str) -> str:
+        """Return the zero tangent of a value."""
+        return f"{self.scope.support(support.zero_of)}({text})"
+
     def of(self, arg: ast.expr) -> str:
         """Return the tangent of an operand."""
-        active = isinstance(arg, ast.Name) and arg.id in self.scope.active
-        if active:
-            return self.t(arg.id)  # type: ignore[attr-defined]
-        return f"{self.scope.support(support.zero_of)}({ast.unparse(arg)})"
+        if isinstance(arg, ast.Name) and arg.id in self.scope.active:
+            return self.t(arg.id)
+        return self.zero(ast.unparse(arg))
 
-    def start(self, given: tuple[str, ...]) -> list[ast.stmt]:
-        """Return zero tangents for arguments that become active later."""
-        names = [name for name in self.scope.args if name in self.scope.active - {*given}]
-        zero = self.scope.support(support.zero_of)
-        return [line for name in names for line in parse(f"{self.t(name)} = {zero}({name})")]
+    def zeros(self, names: Iterable[str]) -> list[ast.stmt]:
+        """Return statements that give names zero tangents."""
+        return [line for name in names for line in parse(f"{self.t(name)} = {self.zero(name)}")]
 
     def sweep(self, steps: list[Any]) -> list[ast.stmt]:
         """Return the statements of a block and of its tangents."""
@@ -52,13 +52,10 @@ class Forward:
         for step in steps:
             if isinstance(step, Statement):
                 out += self._step(step)
-            elif isinstance(step, Branch):
-                test = f"if {step.test}"
-                out += _block(test, self.sweep(step.body), self.sweep(step.orelse))
+            elif isinstance(step, Compound):
+                out += _block(step.header, self.sweep(step.body), self.sweep(step.orelse))
             elif isinstance(step, Jump):
                 out += parse(f"while True:\n    {step.text}")[0].body  # type: ignore[attr-defined]
-            elif isinstance(step, (LoopStatement, Context)):
-                out += _block(step.header, self.sweep(step.body))
             else:
                 assert isinstance(step, Insertion)  # forward mode has no gradient
         return out
@@ -66,10 +63,7 @@ class Forward:
     def _step(self, step: Statement) -> list[ast.stmt]:
         primal = parse(step.text)
         if step.kind == "passive":
-            names = sorted(bound_names(primal) & self.scope.active)
-            for name in names:
-                primal += parse(f"{self.t(name)} = {self.scope.support(support.zero_of)}({name})")
-            return primal
+            return primal + self.zeros(sorted(bound_names(primal) & self.scope.active))
         return getattr(self, f"_{step.kind}")(step, primal)  # type: ignore[no-any-return]
 
     def _copy(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
@@ -85,21 +79,20 @@ class Forward:
             tans = [self.of(step.args[i]) for i in active]
             seeds = tans[0] if len(tans) == 1 else f"({', '.join(tans)})"
             call = _call(name, [seeds, *map(ast.unparse, step.args)], step.kwargs)
-            zero = f"{self.scope.support(support.zero_of)}({step.target})"
+            zero = self.zero(step.target)
             return primal + parse(f"{tan} = {call}\nif {tan} is None:\n    {tan} = {zero}")
         names = self.session.operands(self.scope, step, text)
-        names |= {f"t{i}": _name(self.of(step.args[i])) for i in active}
+        names |= {f"t{i}": load(self.of(step.args[i])) for i in active}
         for stem, value in text.before:
             fresh = self.scope.fresh(stem.rpartition("_t")[0])
             primal += parse(f"{fresh} = {_substituted(value, names)}")
-            names[stem] = _name(fresh)
+            names[stem] = load(fresh)
         (part,) = text.parts
-        zero = f"{self.scope.support(support.zero_of)}({step.target})"
-        moved = zero if part is None else _substituted(part, names)
+        moved = self.zero(step.target) if part is None else _substituted(part, names)
         return primal + parse(f"{tan} = {moved}")
 
     def _rule(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
-        rule = TANGENTS.get(step.function)
+        rule = support.TANGENTS.get(step.function)
         if rule is None:
             raise self.session.missing(self.scope, step, "tangent")
         name = self.scope.help(f"{step.function.__name__}_tangent", rule)

@@ -17,7 +17,8 @@ from actorgraph.autodiff.trees import flatten
 from actorgraph.errors import GraphError, GraphTypeError, shown
 from actorgraph.graph import Node
 from actorgraph.keywords import answering
-from actorgraph.source.deciding import BUILDING, CHANGED, FLOAT
+from actorgraph.source.deciding import BUILDING, CHANGED, FLOAT, setting
+from actorgraph.source.emitting import codes_in, compiled
 from actorgraph.source.looping import Converted
 from actorgraph.source.reading import UnsupportedSyntax, read
 from actorgraph.source.staging import HELPER, staged
@@ -98,19 +99,15 @@ def _numbers_of(given: Any) -> Iterator[None]:
     """Let integers meet floats, and give Python's floats the dtype of the arguments."""
     nodes = [leaf for leaf in flatten(given)[0] if isinstance(leaf, Node)]
     floats = {node.dtype.name for node in nodes if node.dtype.kind == "f"}
-    token = FLOAT.set(floats.pop() if len(floats) == 1 else FLOAT.get())
     graph = nodes[0].graph if nodes else None
     before = None if graph is None else graph.convert
     if graph is not None and before is None:
         graph.convert = "same_kind"
-    building = BUILDING.set(BUILDING.get() or graph is not None)
-    changed = CHANGED.set([])
+    met = setting(FLOAT, floats.pop() if len(floats) == 1 else FLOAT.get())
     try:
-        yield
+        with met, setting(BUILDING, BUILDING.get() or bool(nodes)), setting(CHANGED, []):
+            yield
     finally:
-        CHANGED.reset(changed)
-        BUILDING.reset(building)
-        FLOAT.reset(token)
         if graph is not None:
             graph.convert = before
 
@@ -151,20 +148,16 @@ def _compiled(func: FunctionType) -> FunctionType:
     definition = staged(func, deepcopy(read(func)), places)
     code = func.__code__
     cells = dict(zip(code.co_freevars, func.__closure__ or (), strict=True))
-    outer: Any = ast.parse(f"def made({', '.join([HELPER, *cells])}): pass").body[0]
+    cells[HELPER] = CellType(Converted(func, places, _called))
     args: Any = definition.args  # its defaults are set below, from the user's function
     args.defaults = [ast.Constant(None) for _ in args.defaults]
     args.kw_defaults = [one and ast.Constant(None) for one in args.kw_defaults]
     definition.name = (
         f"{HELPER}function"  # its own would hide the global that it may call itself by
     )
-    outer.body = [definition]
-    module = ast.fix_missing_locations(ast.Module([outer], []))
-    (factory,) = _codes(compile(module, code.co_filename, "exec"))
-    (body,) = [one for one in _codes(factory) if one.co_name == definition.name]
+    body = compiled([definition], cells, code.co_filename)[definition.name]
     body = body.replace(co_name=code.co_name)
-    all_cells = {HELPER: CellType(Converted(func, places, _called)), **cells}
-    closure = tuple([all_cells[name] for name in body.co_freevars])
+    closure = tuple([cells[name] for name in body.co_freevars])
     converted = FunctionType(body, func.__globals__, func.__name__, func.__defaults__, closure)
     converted.__kwdefaults__ = func.__kwdefaults__
     update_wrapper(converted, func)
@@ -172,9 +165,5 @@ def _compiled(func: FunctionType) -> FunctionType:
     while waiting:
         one = waiting.pop()
         _TEXTS.add(one)
-        waiting += _codes(one)
+        waiting += codes_in(one)
     return converted
-
-
-def _codes(code: CodeType) -> list[CodeType]:
-    return [one for one in code.co_consts if isinstance(one, CodeType)]

@@ -7,6 +7,7 @@ the last statement.  So a function is reversed by reversing its blocks.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from copy import deepcopy
 
 from actorgraph.source.scope import Scope, walk_own
@@ -34,7 +35,7 @@ def always_leaves(block: list[ast.stmt]) -> bool:
     if isinstance(last, ast.If):
         return always_leaves(last.body) and always_leaves(last.orelse)
     if isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and last.test.value:
-        return not _own_breaks(last.body)
+        return not own_breaks(last.body)
     return isinstance(last, (*_JUMPS, ast.Raise))
 
 
@@ -123,7 +124,7 @@ class Jumps:
         if orelse:
             broke = self.scope.fresh("broke")
             before.append(parse_one(f"{broke} = False", loop))
-            for jump in _own_breaks(loop.body):
+            for jump in own_breaks(loop.body):
                 jump.before = [parse_one(f"{broke} = True", jump)]  # type: ignore[attr-defined]
             test = f"not {broke}" + (f" and not {self.flag}" if returns else "")
             guard = parse_one(f"if {test}: pass", loop)
@@ -169,15 +170,16 @@ class Jumps:
         return out + chain
 
 
-def _own_breaks(body: list[ast.stmt]) -> list[ast.Break]:
-    breaks = []
-    for stmt in body:
-        if isinstance(stmt, ast.Break):
-            breaks.append(stmt)
-        elif isinstance(stmt, ast.If):
-            breaks += _own_breaks(stmt.body + stmt.orelse)
-        elif isinstance(stmt, ast.With):
-            breaks += _own_breaks(stmt.body)
+def own_breaks(nodes: Iterable[ast.AST]) -> list[ast.Break]:
+    """Return the breaks that leave the loop around these nodes."""
+    breaks: list[ast.Break] = []
+    for node in nodes:
+        if isinstance(node, ast.Break):
+            breaks.append(node)
+        elif isinstance(node, (ast.For, ast.While)):
+            breaks += own_breaks(node.orelse)
+        elif not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            breaks += own_breaks(ast.iter_child_nodes(node))
     return breaks
 
 

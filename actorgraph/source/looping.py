@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, reduce
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 
 from actorgraph.autodiff.trees import flatten, unflatten
-from actorgraph.control.bodies import innermost
 from actorgraph.control.functions import fori_loop, graph_of, map, scan, while_loop  # noqa: A004
 from actorgraph.errors import GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
@@ -38,6 +38,7 @@ from actorgraph.source.deciding import (
     kind_of,
     retyped,
     same,
+    setting,
     staging,
 )  # fmt: skip
 from actorgraph.types import UNKNOWN
@@ -51,16 +52,27 @@ class _Retype(Exception):
         super().__init__()
 
 
-class _Range(NamedTuple):
+class _Iterable:
+    """What a `for` or a comprehension goes over, if a node is part of it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise GraphTypeError(
+            "a range, zip or enumerate of nodes has its elements in a run only; go over it by a "
+            "`for` or a comprehension"
+        )
+
+
+@dataclass(frozen=True)
+class _Range(_Iterable):
     """A range whose bounds are nodes."""
 
-    graph: Graph
     start: Any
     count: Any
     step: Any
 
 
-class _Several(NamedTuple):
+@dataclass(frozen=True)
+class _Several(_Iterable):
     """The iterables of a `zip`, of which at least one is a node."""
 
     parts: tuple[Any, ...]
@@ -102,7 +114,7 @@ class Converted(Deciding):
         def has_stopped() -> Any:
             return self.test(names.read()[names.every.index(stopped)]) if stopped else False
 
-        if isinstance(over, (Node, _Range, _Several)):
+        if isinstance(over, _STAGED):
             self._for_nodes(over, body, state, has_stopped if stopped else None)
             return
         items = iter(over)
@@ -110,14 +122,12 @@ class Converted(Deciding):
             body(item)
             left = has_stopped()
             if isinstance(left, Node):
-                graph = graph_of("for", [left])
                 if isinstance(over, range):
                     rest = over[done:]
                     if len(rest):
-                        count = innermost(graph).constant(np.int64(len(rest)))
-                        self._for_nodes(
-                            _Range(graph, rest.start, count, rest.step), body, state, has_stopped
-                        )
+                        count = graph_of("for", [left]).constant(np.int64(len(rest)))
+                        elements = _Range(rest.start, count, rest.step)
+                        self._for_nodes(elements, body, state, has_stopped)
                     return
                 for more in items:
                     goes_on = self.not_(has_stopped())
@@ -130,8 +140,7 @@ class Converted(Deciding):
         self, over: Any, body: Callable[[Any], None], state: _Carried,
         has_stopped: Callable[[], Any] | None,
     ) -> None:  # fmt: skip
-        graph, count, item_at = self._elements(over)
-        assert graph is not None
+        graph, (count, item_at) = _graph_of(over), _elements(over)
 
         def iteration(index: Node, carry: list[Node]) -> list[Node]:
             return state.through(carry, body, item_at(index))
@@ -155,7 +164,7 @@ class Converted(Deciding):
                 index, *rest = carry
                 return [index + 1, *iteration(index, rest)]
 
-            start = innermost(graph).constant(np.int64(0))
+            start = graph.constant(np.int64(0))
             return while_loop(ask, step, [start, *init])[1:]
 
         def along(init: list[Node]) -> Any:
@@ -167,34 +176,12 @@ class Converted(Deciding):
         plain = isinstance(over, Node)
         state.run(graph, tested if has_stopped else along if plain else counted)
 
-    def _elements(self, over: Any) -> tuple[Graph | None, Any, Callable[[Node], Any]]:
-        """Return the graph, the number of elements, and a function from an index to an element."""
-        if isinstance(over, _Range):
-
-            def number(index: Node) -> Any:
-                plain = not isinstance(over.start, Node) and over.start == 0 and over.step == 1
-                return index if plain else over.start + index * over.step
-
-            return innermost(over.graph), over.count, number
-        if isinstance(over, _Several):
-            parts = [self._elements(part) for part in over.parts]
-            least = reduce(_BUILTINS[min], [count for _, count, _ in parts])
-            graph = next(graph for graph, *_ in parts if graph is not None)
-            return graph, least, partial(_side_by_side, [item for *_, item in parts])
-        if not isinstance(over, Node):
-            array = np.asarray(list(over))
-            return None, len(array), partial(_of_array, array)
-        if not over.ndim:
-            raise GraphTypeError(f"a loop iterates over the first axis, but {over!r} is a scalar")
-        size = over.dims[0] if isinstance(over.dims[0], int) else size_of(over, 0)
-        return graph_of("for", [over]), size, partial(getitem, over)
-
     def comprehension(
         self, over: Any, element: Callable[..., Any], test: Callable[..., Any], several: bool,
         place: int,
     ) -> Any:  # fmt: skip
         """Return a list; a comprehension over a node gives an array."""
-        staged = isinstance(over, (Node, _Range, _Several))
+        staged = isinstance(over, _STAGED)
 
         def element_of(item: Any) -> Any:
             given = item if several else (item,)
@@ -209,18 +196,17 @@ class Converted(Deciding):
             return [element_of(item) for item in over if self._kept(test, item, several, place)]
         if isinstance(over, Node):
             return map(element_of, over)
-        graph, count, item_at = self._elements(over)
+        count, item_at = _elements(over)
         if isinstance(count, Node):
             raise self.refused(
                 place, "a comprehension over a range of a node has a length that only a run knows; "
                 "go over an array",
             )  # fmt: skip
-        assert graph is not None
 
         def at(index: Node) -> Any:
             return element_of(item_at(index))
 
-        return map(at, innermost(graph).constant(np.arange(count)))
+        return map(at, _graph_of(over).constant(np.arange(count)))
 
     def _kept(self, test: Callable[..., Any], item: Any, several: bool, place: int) -> bool:
         keeps = self.test(test(*item) if several else test(item), place)
@@ -273,14 +259,6 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _nothing() -> None:
     pass
-
-
-def _side_by_side(items: list[Callable[[Node], Any]], index: Node) -> tuple[Any, ...]:
-    return tuple([item(index) for item in items])
-
-
-def _of_array(array: Any, index: Node) -> Node:
-    return getitem(index.graph.lift(array), index)
 
 
 class _Carried:
@@ -345,21 +323,14 @@ class _Carried:
     def at(self, carry: list[Node]) -> Iterator[None]:
         """Bind the names to the carry of an iteration."""
         self.write(self._values(carry))
-        token = NUMBERS.set({**NUMBERS.get({}), **self._numbers(carry)})
-        try:
-            with staging():
-                yield
-        finally:
-            NUMBERS.reset(token)
-
-    def _numbers(self, carry: list[Node]) -> dict[Node, Callable[[Kind], Exception]]:
-        """Return the carries that may be retyped by a restart: once for each name."""
-        return {
-            carry[leaf[0]]: partial(self._again, name, number)
+        numbers = {
+            carry[leaf[0]]: partial(self._again, name, number)  # a restart: once for each name
             for name, plan in self.leaves.items()
             for number, leaf in enumerate(plan)
             if isinstance(leaf, tuple) and leaf[1] and name not in self.kinds
         }
+        with setting(NUMBERS, {**NUMBERS.get({}), **numbers}), staging():
+            yield
 
     def _again(self, name: str, number: int, kind: Kind) -> _Retype:
         leaves, structure = flatten(self.before[self.names.index(name)])
@@ -399,11 +370,6 @@ class _Carried:
                 following[plan[0]] = self._next(name, number, leaf, carry[plan[0]])
         return following
 
-    def _first(self, name: str, number: int) -> Any:
-        """Return a leaf as before the loop; it may be a number that an outer loop carries."""
-        value = self.before[self.names.index(name)]
-        return None if value is UNDEFINED else flatten(value)[0][number]
-
     def _next(self, name: str, number: int, value: Any, carry: Node) -> Node:
         """Return a leaf of the next carry, of the type of this one."""
         kind, new_kind = kind_of(carry), kind_of(value)
@@ -422,7 +388,8 @@ class _Carried:
             return carry.graph.lift(value)
         if UNKNOWN not in new_kind.dims:
             retyped(carry, new_kind)
-            retyped(self._first(name, number), new_kind)
+            first = self.before[self.names.index(name)]  # an outer loop's number, perhaps
+            retyped(None if first is UNDEFINED else flatten(first)[0][number], new_kind)
         what = GraphTypeError if kind.dtype != new_kind.dtype else ShapeError
         way = f"write .astype({kind.dtype!r})" if what is GraphTypeError else "it keeps its dims"
         raise self.deciding.type_error(
@@ -431,93 +398,99 @@ class _Carried:
         )  # fmt: skip
 
 
-# -- builtins that do not take nodes --------------------------------------------------------------
+# -- what loops go over, and builtins that do not take nodes --------------------------------------
+
+_STAGED = (Node, _Iterable)
 
 
-def _has_node(values: Any) -> Node | None:
-    return next((value for value in values if isinstance(value, Node)), None)
+def _graph_of(over: Any) -> Graph:
+    """Return the graph in which a loop is built."""
+    waiting, leaves = [over], []
+    for one in waiting:
+        waiting += one.parts if isinstance(one, _Several) else ()
+        leaves += [one.start, one.count] if isinstance(one, _Range) else [one]
+    return graph_of("for", leaves)
 
 
-def _range(*bounds: Any) -> Any:
-    node = _has_node(bounds)
-    if node is None:
-        return range(*bounds)
+def _elements(over: Any) -> tuple[Any, Callable[[Node], Any]]:
+    """Return the number of elements, and a function from an index to an element."""
+    if isinstance(over, _Range):
+        return over.count, partial(_number, over)
+    if isinstance(over, _Several):
+        counts, items = zip(*builtins.map(_elements, over.parts), strict=True)
+        return reduce(_BUILTINS[min], counts), partial(_side_by_side, items)
+    if not isinstance(over, Node):
+        array = np.asarray(list(over))
+        return len(array), partial(_row, array)
+    if not over.ndim:
+        raise GraphTypeError(f"a loop iterates over the first axis, but {over!r} is a scalar")
+    return over.dims[0] if isinstance(over.dims[0], int) else size_of(over, 0), partial(_row, over)
+
+
+def _number(over: _Range, index: Node) -> Any:
+    plain = is_number(over.start) and over.start == 0 and over.step == 1
+    return index if plain else over.start + index * over.step
+
+
+def _side_by_side(items: Iterable[Callable[[Node], Any]], index: Node) -> tuple[Any, ...]:
+    return tuple([item(index) for item in items])
+
+
+def _row(rows: Any, index: Node) -> Node:
+    return getitem(index.graph.lift(rows), index)
+
+
+def _range(*bounds: Any) -> _Range:
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if not isinstance(step, int) or step == 0:
         raise GraphTypeError(
             f"the step of a range of nodes has to be an int other than 0, got {step!r}"
         )
     length = stop - start if not is_number(start) or start else stop
-    count = (
-        maximum((length + (step - (1 if step > 0 else -1))) // step, 0)
-        if step != 1
-        else maximum(length, 0)
-    )
-    return _Range(graph_of("range", [node]), start, astype(count, "int64"), step)
+    rounded = length if step == 1 else (length + (step - (1 if step > 0 else -1))) // step
+    return _Range(start, astype(maximum(rounded, 0), "int64"), step)
 
 
-def _zip(*parts: Any, **options: Any) -> Any:
-    staged = any(isinstance(part, (Node, _Range, _Several)) for part in parts)
-    return _Several(parts) if staged else zip(*parts, **options)
+def _reversed(over: Any) -> Any:
+    if isinstance(over, Node):
+        return getitem(over, slice(None, None, -1))
+    if isinstance(over, _Several):
+        raise GraphTypeError("a zip or enumerate cannot be reversed; reverse what it goes over")
+    return _Range(over.start + (over.count - 1) * over.step, over.count, -over.step)
 
 
-def _enumerate(over: Any, start: Any = 0) -> Any:
-    if not isinstance(over, (Node, _Range, _Several)):
-        return enumerate(over, start)
-    graph = over.graph if isinstance(over, (Node, _Range)) else _has_node(over.parts).graph  # type: ignore[union-attr]
-    endless = np.int64(np.iinfo(np.int32).max)
-    return _Several((_Range(graph, start, int(endless), 1), over))
+def _enumerated(over: Any, start: Any = 0) -> _Several:
+    return _Several((_Range(start, int(np.iinfo(np.int32).max), 1), over))
 
 
-def _len(x: Any) -> Any:
-    if not isinstance(x, Node):
-        return len(x)
-    return x.dims[0] if x.ndim and isinstance(x.dims[0], int) else size_of(x, 0)
+def _either(plain: Any, staged: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call one of two functions: the latter if an argument is a node, or goes over nodes."""
+    chosen = staged if any(isinstance(arg, _STAGED) for arg in args) else plain
+    return chosen(*args, **kwargs)
 
 
-def _to(dtype: Any, plain: Any) -> Any:
-    def converted(*args: Any, **kwargs: Any) -> Any:
-        node = _has_node(args)
-        return plain(*args, **kwargs) if node is None else astype(node, dtype())
-
-    return converted
+def _extreme(pairwise: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
+    return reduce(pairwise, args) if len(args) > 1 else plain(*args, **kwargs)
 
 
-def _extreme(pairwise: Any, plain: Any) -> Any:
-    def extreme(*args: Any, **kwargs: Any) -> Any:
-        if len(args) < 2 or _has_node(args) is None:
-            return plain(*args, **kwargs)
-        return reduce(pairwise, args)
-
-    return extreme
-
-
-def _over(reduced: Any, plain: Any) -> Any:
-    def over(x: Any, *rest: Any) -> Any:
-        return plain(x, *rest) if rest or not isinstance(x, Node) else reduced(x, 0)
-
-    return over
-
-
-def _of_math(name: str) -> Any:
-    plain, ufunc = getattr(math, name), getattr(np, name)
-
-    def of_math(*args: Any) -> Any:
-        return plain(*args) if _has_node(args) is None else ufunc(*args)
-
-    return of_math
+def _over(reduced: Any, plain: Any, x: Any, *rest: Any) -> Any:
+    return plain(x, *rest) if rest else reduced(x, 0)
 
 
 _BUILTINS: dict[Any, Any] = {
-    range: _range, zip: _zip, enumerate: _enumerate, len: _len, reversed: lambda over: (
-        getitem(over, slice(None, None, -1)) if isinstance(over, Node) else reversed(over)
-    ),
-    int: _to(lambda: "int64", int), float: _to(FLOAT.get, float), bool: _to(lambda: "bool", bool),
-    min: _extreme(minimum, min), max: _extreme(maximum, max), sum: _over(sum_of, sum),
-    any: _over(any_of, builtins.any), all: _over(all_of, builtins.all),
-    **{
-        getattr(math, name): _of_math(name)
-        for name in "sin cos tan exp log sqrt tanh sinh cosh floor ceil hypot".split()
-    },
+    plain: partial(_either, plain, staged)
+    for plain, staged in {
+        range: _range, zip: lambda *parts, **_: _Several(parts), enumerate: _enumerated,
+        len: lambda x: _elements(x)[0], reversed: _reversed,
+        int: lambda x: astype(x, "int64"), float: lambda x: astype(x, FLOAT.get()),
+        bool: lambda x: astype(x, "bool"),
+        min: partial(_extreme, minimum, min), max: partial(_extreme, maximum, max),
+        sum: partial(_over, sum_of, sum), any: partial(_over, any_of, any),
+        all: partial(_over, all_of, all),
+        **{
+            getattr(math, name): getattr(np, name)
+            for name in "sin cos tan exp log sqrt tanh sinh cosh floor ceil hypot".split()
+        },
+    }.items()
 }  # fmt: skip
 """Replacements of builtins, for calls with nodes."""

@@ -20,6 +20,7 @@ from actorgraph.source.steps import (
     LoopStatement,
     Substituted,
     index_value,
+    load,
     loads,
     parse,
 )
@@ -176,7 +177,7 @@ class Normaliser(Expressions):
         value = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
         name, aliases = getattr(target, "id", ""), self.aliases
         if name and (not aliases.is_fresh(name) or aliases.alias_of(name)):
-            helper = self.scope.help("refuse_array", refuse_array)
+            helper = self.scope.support(refuse_array)
             self.emit("passive", f"{helper}({name}, {name!r})")
         self.bind(node.target, value)
 
@@ -204,9 +205,8 @@ class Normaliser(Expressions):
         self.refuse_shared(base)
         itself = isinstance(value, ast.Name) and value.id == name  # has two cotangents meanwhile
         atom = self.temporary(value) if itself else self.atom(value)
-        old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
-        self.scope.locals.add(old)
-        self.emit("passive", f"{old} = {helper}({name}, {index_value(index)})")
+        helper = self.scope.support(overwritten)
+        old = ast.unparse(self.fixed("old", f"{helper}({name}, {index_value(index)})"))
         self.emit("store", f"{name}[{index}] = {ast.unparse(atom)}", target=name,
                   args=[base, atom], index=index, slot=old)  # fmt: skip
 
@@ -235,13 +235,11 @@ class Normaliser(Expressions):
         """Return an atom that later assignments do not change."""
         if isinstance(value, ast.Constant):
             return value
+        if not self.scope.is_active(value):
+            return self.fixed("value", ast.unparse(value))
         name = self.scope.fresh("value")
-        if self.scope.is_active(value):
-            self.assign(name, value)
-        else:
-            self.emit("passive", f"{name} = {ast.unparse(value)}")
-            self.scope.locals.add(name)
-        return ast.Name(name, ast.Load())
+        self.assign(name, value)
+        return load(name)
 
     def _on_expr(self, node: ast.Expr) -> None:
         call = node.value
@@ -276,7 +274,7 @@ class Normaliser(Expressions):
     def _on_if(self, node: ast.If) -> None:
         name = "" if isinstance(node.test, ast.Name) else self.scope.fresh("test")
         body, orelse = self.block(node.body), self.block(node.orelse)
-        self.out.append(Branch(ast.unparse(node.test), body, orelse, name))
+        self.out.append(Branch(f"if {ast.unparse(node.test)}", body, orelse, name))
 
     def _on_while(self, node: ast.While) -> None:
         walruses = [one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr)]
@@ -291,7 +289,11 @@ class Normaliser(Expressions):
         scope, over = self.scope, node.iter
         call = scope.call_of(over)
         target = ast.unparse(node.target)
-        if (call and call[0] == "range") or not self._is_over_active(over, node):
+        name, given = call or ("", [])
+        active = scope.is_active(over) and not scope.by_keys(node.target, over, node)
+        if name in ("zip", "enumerate", "reversed", "items", "values"):
+            active = any(map(scope.is_active, given))
+        if name == "range" or not active:
             self._plain_for(node, call)
             return
         for one in walk_own(node.body):
@@ -299,50 +301,39 @@ class Normaliser(Expressions):
             if grows and ast.unparse(one.value) in loads(over):  # type: ignore[attr-defined]
                 raise self.refused(one, "a list changes while a loop goes over it; copy it before")
         rebound = loads(over) & bound_names(node.body)
-        again = {name: self.temporary(ast.Name(name, ast.Load())) for name in sorted(rebound)}
-        binding, prefix = self._elements(node.target, Substituted(again).visit(deepcopy(over)))
-        index = prefix.split(" in ")[0].removeprefix("for ")
+        again = {name: self.temporary(load(name)) for name in sorted(rebound)}
+        elements = Substituted(again).visit(deepcopy(over))
+        binding, index, places = self._elements(node.target, elements)
         scope.locals |= {index, *bound_names(ast.parse(f"{target} = 0").body)}
-        (loop,) = parse(f"{prefix}: pass", node)
+        (loop,) = parse(f"for {index} in {places}: pass", node)
         assert isinstance(loop, ast.For)
         loop.body = [*parse("\n".join(binding), node), *node.body]
         self._plain_for(loop, scope.call_of(loop.iter))
 
-    def _is_over_active(self, over: ast.expr, node: ast.For) -> bool:
-        call = self.scope.call_of(over)
-        if call and call[0] in ("zip", "enumerate", "reversed", "items", "values"):
-            return any(map(self.scope.is_active, call[1]))
-        return self.scope.is_active(over) and not self.scope.by_keys(node.target, over, node)
-
-    def _elements(self, target: ast.expr, over: ast.expr) -> tuple[list[str], str]:
-        """Return statements that bind the target of a loop over active values, and its header."""
-        call = self.scope.call_of(over)
+    def _elements(self, target: ast.expr, over: ast.expr) -> tuple[list[str], str, str]:
+        """Return statements that bind the target of a loop, its index, and what that goes over."""
+        name, given = self.scope.call_of(over) or ("", [over])
         text = ast.unparse(target)
+        if name == "enumerate" and isinstance(target, ast.Tuple):
+            inner, index, places = self._elements(target.elts[1], given[0])
+            number = " + ".join([index, *map(ast.unparse, given[1:])])
+            return [f"{ast.unparse(target.elts[0])} = {number}", *inner], index, places
         index = self.scope.fresh("i")
-        if call and call[0] in ("items", "values"):
-            atom = ast.unparse(self.atom(call[1][0]))
-            pair = f"{index}, {atom}[{index}]" if call[0] == "items" else f"{atom}[{index}]"
-            return [f"{text} = {pair}"], f"for {index} in list({atom})"
-        if call and call[0] == "enumerate" and isinstance(target, ast.Tuple):
-            start = ast.unparse(call[1][1]) if len(call[1]) > 1 else ""
-            number = f"{index} + {start}" if start else index
-            inner, header = self._elements(target.elts[1], call[1][0])
-            inner_index = header.split(" in ")[0].removeprefix("for ")
-            first = f"{ast.unparse(target.elts[0])} = {number.replace(index, inner_index)}"
-            return [first, *inner], header
-        if call and call[0] == "zip":
-            atoms = [ast.unparse(self.sequence(one)) for one in call[1]]
+        if name in ("items", "values"):
+            atom = ast.unparse(self.atom(given[0]))
+            pair = f"{index}, {atom}[{index}]" if name == "items" else f"{atom}[{index}]"
+            return [f"{text} = {pair}"], index, f"list({atom})"
+        if name == "zip":
+            atoms = [ast.unparse(self.sequence(one)) for one in given]
             lengths = ", ".join(f"len({atom})" for atom in atoms)
             length = f"min({lengths})" if len(atoms) > 1 else lengths
             items = ", ".join(f"{atom}[{index}]" for atom in atoms)
-            return [f"{text} = {items}{',' if len(atoms) == 1 else ''}"], (
-                f"for {index} in range({length})"
-            )
-        step = "range(len({0}))"
-        if call and call[0] == "reversed":
-            over, step = call[1][0], "range(len({0}) - 1, -1, -1)"
-        atom = ast.unparse(self.sequence(over))
-        return [f"{text} = {atom}[{index}]"], f"for {index} in {step.format(atom)}"
+            comma = "," if len(atoms) == 1 else ""
+            return [f"{text} = {items}{comma}"], index, f"range({length})"
+        turned = name == "reversed"
+        atom = ast.unparse(self.sequence(given[0] if turned else over))
+        places = f"range(len({atom}) - 1, -1, -1)" if turned else f"range(len({atom}))"
+        return [f"{text} = {atom}[{index}]"], index, places
 
     def sequence(self, node: ast.expr) -> ast.expr:
         """Return an atom to index; a passive value becomes a list."""
@@ -350,10 +341,7 @@ class Normaliser(Expressions):
             return self.atom(node)
         if isinstance(node, ast.Name):
             return node
-        name = self.scope.fresh("sequence")
-        self.scope.locals.add(name)
-        self.emit("passive", f"{name} = list({ast.unparse(node)})")
-        return ast.Name(name, ast.Load())
+        return self.fixed("sequence", f"list({ast.unparse(node)})")
 
     def _plain_for(self, node: ast.For, call: Any) -> None:
         target, over = ast.unparse(node.target), ast.unparse(node.iter)
@@ -388,7 +376,7 @@ class Normaliser(Expressions):
             for item in node.items
         )
         header = "with " + ", ".join(map(ast.unparse, node.items))
-        self.out.append(Context(header, self.block(node.body), repeats))
+        self.out.append(Context(header, self.block(node.body), repeats=repeats))
 
 
 class _Guarded(ast.NodeTransformer):

@@ -50,7 +50,10 @@ def read(function: FunctionType) -> ast.FunctionDef:
             "or wrap it with ag.source.trace", function,
         )  # fmt: skip
     text = "".join(lines)
-    candidates = [node for node in _functions(text) if _is_of(node, code)]
+    candidates = [
+        node for name, line, node in _functions(text)
+        if (name, line) == (code.co_name, code.co_firstlineno)
+    ]  # fmt: skip
     if len(candidates) > 1:
         candidates = [node for node in candidates if _holds(node, code)] or candidates
     if len(candidates) > 1 and isinstance(candidates[0], ast.Lambda):
@@ -75,16 +78,16 @@ def read(function: FunctionType) -> ast.FunctionDef:
 
 
 @lru_cache(64)
-def _functions(text: str) -> tuple[ast.AST, ...]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    return tuple(node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds))
-
-
-def _is_of(node: Any, code: CodeType) -> bool:
-    if isinstance(node, ast.Lambda):
-        return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
-    first = min([node.lineno, *[one.lineno for one in node.decorator_list]])
-    return bool(node.name == code.co_name and first == code.co_firstlineno)
+def _functions(text: str) -> list[tuple[str, int, ast.AST]]:
+    """Return name and first line, as their code has them, of all functions and lambdas."""
+    found: list[tuple[str, int, ast.AST]] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Lambda):
+            found.append(("<lambda>", node.lineno, node))
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = [node.lineno, *[one.lineno for one in node.decorator_list]]
+            found.append((node.name, min(lines), node))
+    return found
 
 
 def _holds(node: Any, code: CodeType) -> bool:

@@ -20,7 +20,7 @@ from actorgraph.source.rules import inline
 from actorgraph.source.scope import Scope, bound_names
 from actorgraph.source.steps import (
     Branch,
-    Context,
+    Compound,
     Insertion,
     Jump,
     LoopStatement,
@@ -28,10 +28,10 @@ from actorgraph.source.steps import (
     Substituted,
     bound,
     index_value,
+    load,
     loads,
     parse,
 )
-from actorgraph.source.usual import ADJOINTS, LINEAR
 
 State = dict[str, str]
 ZERO, SOME, MAYBE = "zero", "some", "maybe"
@@ -78,10 +78,8 @@ class ReverseWriter:
                 if step.kind in ("append", "pop") and self.scope.is_generated:
                     name = ast.unparse(step.args[0])
                     self.tapes |= {name} if name.startswith("tape") else set()
-            elif isinstance(step, Branch):
+            elif isinstance(step, Compound):
                 self.prepare(step.body + step.orelse)
-            elif isinstance(step, (LoopStatement, Context)):
-                self.prepare(step.body)
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -309,12 +307,12 @@ class ReverseWriter:
             name = self.scope.help(derived.__name__, derived)
             call = _call(name, [ct, *map(ast.unparse, step.args)], step.kwargs)
             return self._spread(step, call, [step.args[i] for i in active], state)
-        names = {**self.session.operands(self.scope, step, rule), "ct": _name(ct)}
+        names = {**self.session.operands(self.scope, step, rule), "ct": load(ct)}
         lines: list[ast.stmt] = []
         for stem, value in rule.before:
             fresh = self._slot(step, stem, stem.rpartition("_t")[0])
             lines += parse(f"{fresh} = {_substituted(value, names)}")
-            names[stem] = _name(fresh)
+            names[stem] = load(fresh)
         for i, part in zip(active, rule.parts, strict=True):
             if part is not None:
                 fresh_part = isinstance(part, (ast.BinOp, ast.UnaryOp))
@@ -345,12 +343,12 @@ class ReverseWriter:
         return lines
 
     def _rule_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
-        rule = ADJOINTS.get(step.function)
+        rule = support.ADJOINTS.get(step.function)
         if rule is None:
             raise self.session.missing(self.scope, step, "adjoint")
         name = self.scope.help(f"{step.function.__name__}_adjoint", rule)
         args = [self.b(step.target), step.target, *map(ast.unparse, step.args)]
-        targets = step.args[:1] if step.function in LINEAR else step.args
+        targets = step.args[:1] if step.function in support.LINEAR else step.args
         return self._spread(step, _call(name, args, step.kwargs), targets, state)
 
     def _item_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
@@ -455,10 +453,6 @@ class ReverseWriter:
             text = f"[{', '.join(spread)}]"
             lines += self.give(starred.value, text, state, certain=False)
         return lines
-
-
-def _name(text: str) -> ast.expr:
-    return ast.Name(text, ast.Load())
 
 
 def _call(name: str, args: list[str], kwargs: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from itertools import product
@@ -115,26 +116,22 @@ def _tangents(ys: Sequence[Node], wrt: Sequence[Node], tans: Sequence[Node]) -> 
 # -- text of a fragment -----------------------------------------------------------------------
 
 
-class _Printer:
-    """Writes nodes as NumPy expressions; a node that is used twice gets a name."""
+class InlineRule:
+    """The text of a call's derivative: NumPy expressions for its results, the `parts`.
 
-    def __init__(self, names: dict[Node, ast.expr]) -> None:
+    A node that is used twice gets a name `before`; `helpers` are further functions by name.
+    """
+
+    def __init__(self, names: dict[Node, ast.expr], results: Sequence[Node | None]) -> None:
         self.names = names
         self.before: list[tuple[str, ast.expr]] = []
         self.helpers: dict[str, Any] = {}
-
-    def express(self, results: Sequence[Node | None]) -> list[ast.expr | None]:
-        """Return the expressions of the results; raise ValueError if one has none."""
         wanted = [node for node in results if node is not None]
-        uses: dict[Node, int] = {}
         order = topological_order(wanted)
+        uses = Counter([part for node in order if node not in names for part in node.inputs])
+        uses.update(wanted)
         for node in order:
-            for part in node.inputs:
-                uses[part] = uses.get(part, 0) + (node not in self.names)
-        for node in wanted:
-            uses[node] = uses.get(node, 0) + 1
-        for node in order:
-            if node in self.names or not uses.get(node):
+            if node in self.names or not uses[node]:
                 continue
             expression = self.expression(node)
             if uses[node] > 1 and not isinstance(expression, ast.Constant):
@@ -142,10 +139,15 @@ class _Printer:
                 self.before.append((name, expression))
                 expression = ast.Name(name, ast.Load())
             self.names[node] = expression
-        return [None if node is None else self.names[node] for node in results]
+        self.parts = [None if node is None else self.names[node] for node in results]
+
+    def key(self) -> str:
+        """Return the whole text, to compare fragments of several ranks."""
+        parts = ["" if part is None else ast.unparse(part) for part in self.parts]
+        return ";".join([*[f"{name}={ast.unparse(value)}" for name, value in self.before], *parts])
 
     def expression(self, node: Node) -> ast.expr:
-        """Return the expression of one node, whose inputs have theirs."""
+        """Return the expression of a node, whose inputs have theirs; raise ValueError for none."""
         if node.op is CONSTANT:
             return _constant(node.attrs["value"])
         if node.op is INPUT or is_symbolic(node.attrs):
@@ -183,19 +185,6 @@ def _literal(value: Any) -> ast.expr:
     literal = ast.parse(repr(value), mode="eval").body
     ast.literal_eval(literal)
     return literal
-
-
-class InlineRule:
-    """The text of a call's derivative: named parts, and an expression for each result."""
-
-    def __init__(self, printer: _Printer, parts: list[ast.expr | None]) -> None:
-        self.helpers, self.before = printer.helpers, printer.before
-        self.parts = parts
-
-    def key(self) -> str:
-        """Return the whole text, to compare fragments of several ranks."""
-        parts = ["" if part is None else ast.unparse(part) for part in self.parts]
-        return ";".join([*[f"{name}={ast.unparse(value)}" for name, value in self.before], *parts])
 
 
 def inline(
@@ -277,8 +266,7 @@ def _printed(
         named_so: dict[Node, ast.expr] = {result: ast.Name("y", ast.Load())}
         for node in (*leaves, *nodes.values()):
             named_so[node] = ast.Name(node.name, ast.Load())
-        printer = _Printer(named_so)
-        return InlineRule(printer, printer.express(parts))
+        return InlineRule(named_so, parts)
     except (GraphError, ValueError, TypeError, AttributeError):
         return None
 
@@ -325,22 +313,19 @@ class Derived:
             moving = [args[i] for i in self.active]
             return run(*map(np.asarray, _seed_leaves(seed, moving)), *arrays)
         if several:
-            return run(*_seeds_of(seed, several), *arrays)
+            pairs = zip(seed, several, strict=True)
+            cts = [np.zeros(*kind) if ct is None else np.asarray(ct) for ct, kind in pairs]
+            return run(*cts, *arrays)
         return run(seed if type(seed) is np.ndarray else np.asarray(seed), *arrays)
 
     def _make(self, args: Any, kwargs: Any) -> Any:
         graph = Graph()
         leaves, structure = flatten((args, kwargs))
-        numbers: list[int] = []
-        nodes: list[Any] = []
-        for i, leaf in enumerate(leaves):
-            array = _numeric(leaf)
-            if isinstance(array, np.ndarray):
-                numbers.append(i)
-                nodes.append(graph.input(f"x{i}", array.shape, array.dtype))
-            else:
-                nodes.append(leaf)
-        inputs = [nodes[i] for i in numbers]
+        nodes = [
+            graph.input(f"x{i}", leaf.shape, leaf.dtype) if isinstance(leaf, np.ndarray) else leaf
+            for i, leaf in enumerate(map(_numeric, leaves))
+        ]
+        inputs = [node for node in nodes if isinstance(node, Node)]
         given, named = unflatten(structure, nodes)
         try:
             result = on_nodes(self.function)(*given, **named)
@@ -368,11 +353,7 @@ class Derived:
         single = len(self.active) == 1
         one = not several if self.forward else single and isinstance(given[self.active[0]], Node)
         run = _program(slopes, [*seeds, *inputs], one)
-        if (
-            not self.forward
-            and not one
-            and not all(isinstance(given[i], Node) for i in self.active)
-        ):
+        if not (self.forward or one or all(isinstance(given[i], Node) for i in self.active)):
             run = partial(_in_trees, shape, run, single)
         return run, several and [(y.shape, y.dtype) for y in results]
 
@@ -403,12 +384,6 @@ def _listed(result: Any) -> tuple[bool, list[Node]]:
     """Return whether a call has several results, and the list of them."""
     several = isinstance(result, (list, tuple))
     return several, list(result) if several else [result]
-
-
-def _seeds_of(seed: Any, types: Sequence[Any]) -> list[Any]:
-    """Return the cotangents of a call's results, with zeros for None."""
-    pairs = zip(seed, types, strict=True)
-    return [np.zeros(*kind) if ct is None else np.asarray(ct) for ct, kind in pairs]
 
 
 def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:

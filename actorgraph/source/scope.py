@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
+from collections.abc import Iterator
 from inspect import Parameter, signature
 from types import FunctionType, ModuleType
 from typing import Any
@@ -48,6 +49,14 @@ _READING = frozenset(
 """Methods that change nothing."""
 
 
+_PASSED_ON: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Subscript: ("value",), ast.IfExp: ("body", "orelse"), ast.NamedExpr: ("value",),
+    ast.ListComp: ("elt",), ast.SetComp: ("elt",), ast.GeneratorExp: ("elt",),
+    ast.DictComp: ("value",),
+}  # fmt: skip
+"""The parts of an expression on which its value depends, if not on all."""
+
+
 class Scope:
     """A function while it is differentiated: its tree, its names and which of them are active.
 
@@ -71,10 +80,42 @@ class Scope:
         self.cells = dict(
             zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
+        self.texts: dict[str, set[str]] = {}  # names of texts, each with the names that it shows
         self.nested = {
             name: scope for name, scope in (nested or {}).items() if name not in self.locals
         }
         self._add_nested()
+        self._add_texts()
+
+    def _add_texts(self) -> None:
+        """Find the names that are bound to texts and to nothing else."""
+        own = walk_own(self.tree.body)
+        bound = [one.id for one in own if isinstance(one, ast.Name) and type(one.ctx) is ast.Store]
+        values: dict[str, list[ast.expr]] = {}
+        for node in own:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                values.setdefault(node.targets[0].id, []).append(node.value)
+        for name, given in values.items():
+            if all(map(self.is_text, given)) and bound.count(name) == len(given):
+                self.texts[name] = set().union(*map(self._shown, given))
+
+    def is_text(self, node: ast.AST) -> bool:
+        """Return whether an expression is surely a text."""
+        if isinstance(node, ast.Name):
+            return node.id in self.texts or isinstance(self.resolve(node), str)
+        if isinstance(node, ast.BinOp):
+            return isinstance(node.op, ast.Mod) and self.is_text(node.left)
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("format", "join"):
+                return self.is_text(node.func.value)
+            return any(self.resolve(node.func) is one for one in (str, repr, format))
+        written = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        return written or isinstance(node, ast.JoinedStr)
+
+    def _shown(self, node: ast.AST) -> set[str]:
+        """Return the names whose values a text shows, or may show."""
+        names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        return names.union(*[self.texts.get(name, ()) for name in names])
 
     def _add_nested(self) -> None:
         """Find the functions that are defined here, each under a name of its own."""
@@ -86,22 +127,19 @@ class Scope:
             if isinstance(one, ast.FunctionDef) and bound.count(one.name) == 1
             and not one.decorator_list
         ]  # fmt: skip
+        free_of = {
+            one.name: {n.id for n in ast.walk(one) if isinstance(n, ast.Name)}
+            - {*_parameters(one.args), *bound_names(one.body)}
+            for one in nested
+        }
         for node in nested:
-            inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            free = inside - {*_parameters(node.args), *bound_names(node.body)}
-            known = {one.name for one in nested}
-            reached = {node.name} & free
-            todo = [node]
-            while todo:  # it also captures what the nested functions that it calls capture
-                for other in nested:
-                    if other in todo or other.name in reached or other.name not in free:
-                        continue
-                    reached.add(other.name)
-                    names = {n.id for n in ast.walk(other) if isinstance(n, ast.Name)}
-                    free |= names - {*_parameters(other.args), *bound_names(other.body)}
-                    todo.append(other)
-                todo.pop(0)
-            captured = tuple(sorted((free & self.locals) - known))
+            free, before = free_of[node.name], set[str]()
+            while (
+                free != before
+            ):  # it also captures what the nested functions that it calls capture
+                before = free
+                free = free.union(*[free_of[name] for name in free & free_of.keys()])
+            captured = tuple(sorted((free & self.locals) - free_of.keys()))
             self.nested[node.name] = Scope(self.function, node, captured, self.nested)
         for scope in self.nested.values():
             known_there = {n: one for n, one in self.nested.items() if n not in scope.locals}
@@ -210,24 +248,18 @@ class Scope:
                 return call.args[0]
         return None
 
-    def _mark(self, target: ast.AST, value: ast.expr) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
-            for i, part in enumerate(target.elts):
-                self._mark(part, value.elts[i] if same else value)  # type: ignore[attr-defined]
-        elif self.is_active(value):
-            self._mark_root(target)
-
-    def _mark_root(self, target: ast.AST) -> None:
-        while isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
-            target = target.value
-        if isinstance(target, ast.Name):
-            self.active.add(target.id)
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            for part in target.elts:
+    def _mark(self, target: ast.expr, value: ast.expr) -> None:
+        for part, given, _ in pairs(target, value):
+            if self.is_active(given):
                 self._mark_root(part)
 
-    def _mark_loop(self, target: ast.AST, over: ast.expr, loop: ast.AST) -> None:
+    def _mark_root(self, target: ast.expr) -> None:
+        for part, _, _ in pairs(target, None):
+            while isinstance(part, (ast.Subscript, ast.Attribute, ast.Starred)):
+                part = part.value
+            self.active |= {part.id} if isinstance(part, ast.Name) else set()
+
+    def _mark_loop(self, target: ast.expr, over: ast.expr, loop: ast.AST) -> None:
         call = self.call_of(over)
         if call and isinstance(target, ast.Tuple):
             name, args = call
@@ -269,29 +301,23 @@ class Scope:
 
     def is_active(self, node: ast.AST | None) -> bool:
         """Return whether the value of an expression may depend on an active name."""
-        if node is None or isinstance(node, (ast.Constant, ast.JoinedStr, ast.Compare, ast.Lambda)):
-            return False
         if isinstance(node, ast.Name):
             return node.id in self.active
+        if node is None or isinstance(node, (ast.Constant, ast.Compare, ast.Lambda)):
+            return False
+        if self.is_text(node):
+            return False
         if isinstance(node, ast.Attribute):
             return node.attr not in PASSIVE_ATTRIBUTES and self.is_active(node.value)
-        if isinstance(node, ast.Subscript):
-            return self.is_active(node.value)
+        if isinstance(node, ast.Call):
+            return self._is_active_call(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):
             return False
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
             return False
-        if isinstance(node, ast.IfExp):
-            return self.is_active(node.body) or self.is_active(node.orelse)
-        if isinstance(node, ast.NamedExpr):
-            return self.is_active(node.value)
-        if isinstance(node, ast.Call):
-            return self._is_active_call(node)
-        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            return self.is_active(node.elt)
-        if isinstance(node, ast.DictComp):
-            return self.is_active(node.value)
-        return any(map(self.is_active, ast.iter_child_nodes(node)))
+        fields = _PASSED_ON.get(type(node))
+        parts = fields and [getattr(node, field) for field in fields]
+        return any(map(self.is_active, parts or ast.iter_child_nodes(node)))
 
     def _is_active_call(self, node: ast.Call) -> bool:
         target = self.resolve(node.func)
@@ -313,14 +339,8 @@ class Scope:
 
     def reads_text(self, node: ast.Call) -> bool:
         """Return whether a call makes a number of a text that shows an active value."""
-        texts = [
-            part for arg in node.args for part in ast.walk(arg)
-            if isinstance(part, ast.JoinedStr) or (
-                isinstance(part, ast.Call)
-                and any(self.resolve(part.func) is one for one in (str, repr, format))
-            )
-        ]  # fmt: skip
-        shown = {one.id for text in texts for one in ast.walk(text) if isinstance(one, ast.Name)}
+        texts = [part for arg in node.args for part in ast.walk(arg) if self.is_text(part)]
+        shown = set().union(*map(self._shown, texts))
         target = self.resolve(node.func)
         return (target is float or target is np.float64) and not self.active.isdisjoint(shown)
 
@@ -337,6 +357,18 @@ class _NamedLambdas(ast.NodeTransformer):
                 ast.copy_location(part, node)
             return definition  # type: ignore[no-any-return]
         return node
+
+
+def pairs(target: ast.expr, value: Any, exact: bool = True) -> Iterator[tuple[Any, Any, bool]]:
+    """Yield the single targets of an assignment, with their values if `exact`, or the whole one."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value, exact and not isinstance(target, ast.Starred)
+        return
+    parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+    starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *parts))
+    same = len(parts) == len(target.elts) and not starred
+    for i, one in enumerate(target.elts):
+        yield from pairs(one, parts[i] if same else value, exact and same)
 
 
 def is_numpy(target: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from actorgraph.source.aliases import CHANGING, Aliases
 from actorgraph.source.fence import check_everywhere
-from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps
+from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps, own_breaks
 from actorgraph.source.liveness import annotate, assigned
 from actorgraph.source.reading import refuse
 from actorgraph.source.scope import Scope, bound_names, is_numpy, walk_own
@@ -46,8 +46,22 @@ def staged(function: FunctionType, tree: ast.FunctionDef, places: list[ast.AST])
     return _Definition(function, scope, places).made()
 
 
-def _expression(text: str, like: ast.AST) -> Any:
-    return parse_one(text, like).value
+def _call(name: str, like: ast.AST, *args: ast.AST | str) -> Any:
+    """Return a call of a method of `Converted`; arguments are expressions, or their texts."""
+    call = parse_one(f"{HELPER}.{name}()", like).value
+    call.args = [parse_one(one, like).value if isinstance(one, str) else one for one in args]
+    return call
+
+
+def _later(value: ast.expr, like: ast.AST, parameters: str = "") -> Any:
+    """Return a function that computes an expression when it is called."""
+    function = parse_one(f"lambda {parameters}: x", like).value
+    function.body = value
+    return function
+
+
+def _assigned(target: ast.expr, value: ast.expr, like: ast.AST) -> ast.Assign:
+    return _located_one(ast.Assign([target], value), like)  # type: ignore[no-any-return]
 
 
 class _Definition:
@@ -58,6 +72,7 @@ class _Definition:
         self.jumps = Jumps(scope)
         self.aliases = Aliases(scope, self.jumps.result)
         self.expressions = _Expressions(self)
+        self.stopped = ""  # the flag of the loop around
         self.reads = [
             one.id for one in ast.walk(scope.tree)
             if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
@@ -80,10 +95,10 @@ class _Definition:
         tree.decorator_list, tree.returns = [], None
         return tree
 
-    def at(self, node: ast.AST) -> int:
-        """Return the number of a statement, for errors."""
+    def at(self, node: ast.AST) -> str:
+        """Return the number of a statement, for errors, as a text."""
         self.places.append(node)
-        return len(self.places) - 1
+        return str(len(self.places) - 1)
 
     # -- before liveness: break, continue and writes into nodes are rewritten ---------------------
 
@@ -98,10 +113,14 @@ class _Definition:
         if isinstance(node, ast.Assign):
             self._keep_apart(node)
         if type(node) in (ast.While, ast.For):
-            stops = any(isinstance(inner, ast.Break) for inner in _of_loop(node.body))
-            node.stopped = self.scope.fresh("stopped") if stops else ""
-            node.body = self.plain(_without_jumps(node.body, node.stopped))
-            return [*([parse_one(f"{node.stopped} = False", node)] if stops else []), node]
+            node.stopped = self.scope.fresh("stopped") if own_breaks(node.body) else ""
+            outer, self.stopped = self.stopped, node.stopped
+            node.body, self.stopped = self.plain(node.body), outer
+            begin = [parse_one(f"{node.stopped} = False", node)] if node.stopped else []
+            return [*begin, node]
+        if isinstance(node, (ast.Break, ast.Continue)):  # the last statement of its branch
+            leaves = isinstance(node, ast.Break)
+            return [parse_one(f"{self.stopped} = True" if leaves else "pass", node)]
         for field in ("body", "orelse", "finalbody"):
             block = isinstance(getattr(node, field, None), list)
             if block and not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -113,27 +132,24 @@ class _Definition:
             target.ctx = ast.Load()
             name = target.id if isinstance(target, ast.Name) else ""
             who = self._seen_by(name, node)
-            text = f"{HELPER}.augmented({type(node.op).__name__!r}, {who}, x, y)"
-            replaced = _expression(text, node)
-            replaced.args[2:] = [target, node.value]
-            node = _located_one(ast.Assign([node.target], replaced), node)
+            operator = repr(type(node.op).__name__)
+            value = _call("augmented", node, operator, who, target, node.value)
+            node = _assigned(node.target, value, node)
         if isinstance(node, ast.AnnAssign):  # a name with an annotation cannot be nonlocal
             if node.value is None:
                 return [parse_one("pass", node)]
-            node = _located_one(ast.Assign([node.target], node.value), node)
+            node = _assigned(node.target, node.value, node)
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             return [self._written(node)]
         if isinstance(node, ast.Expr) and self._appends(node.value):
             call: Any = node.value
             name = call.func.value.id
-            who = self._seen_by(name, node)
-            replaced = parse_one(f"{name} = {HELPER}.appended({who}, {name}, x)", node)
-            replaced.value.args[2] = call.args[0]
-            return [replaced]
-        method = node.value.func if isinstance(getattr(node, "value", None), ast.Call) else None
-        if isinstance(node, ast.Expr) and isinstance(method, ast.Attribute) and method.attr == "sort":
-            array = _expression(f"{HELPER}.array({self.at(node)}, x)", node)
-            array.args[1], method.value = method.value, array
+            value = _call("appended", node, self._seen_by(name, node), name, call.args[0])
+            return [_assigned(ast.Name(name, ast.Store()), value, node)]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            method = node.value.func
+            if isinstance(method, ast.Attribute) and method.attr == "sort":
+                method.value = _call("array", node, self.at(node), method.value)
         return [node]
 
     def _keep_apart(self, node: ast.Assign) -> None:
@@ -146,20 +162,18 @@ class _Definition:
         if is_numpy(called) or isinstance(called, type):
             return
         if any(map(self.aliases.changed, [target.id, *names])):
-            text = f"{HELPER}.apart({ast.unparse(call)!r}, {self.at(node)}, x, {', '.join(names)})"
-            made = _expression(text, node)
-            made.args[2] = call
-            node.value = made
+            text = repr(ast.unparse(call))
+            node.value = _call("apart", node, text, self.at(node), call, *names)
 
     def is_read_again(self, name: str) -> bool:
         """Return whether a local name may be read in another place, or again in a loop."""
         if name not in self.scope.locals:
             return False
-        inside = [
-            one for one in walk_own(self.scope.tree.body) if isinstance(one, (ast.For, ast.While))
-        ]
-        again = any(name in loads(one.body) for one in inside)
-        return again or self.reads.count(name) > 1
+        return self.reads.count(name) > 1 or any(
+            name in loads(one.body)
+            for one in walk_own(self.scope.tree.body)
+            if isinstance(one, (ast.For, ast.While))
+        )
 
     def _appends(self, node: ast.AST) -> bool:
         return (
@@ -175,19 +189,16 @@ class _Definition:
         """Rewrite ``x[i] = v`` as a new value of `x`, ``x.a = v`` as a call that may refuse."""
         target = node.targets[0]
         if isinstance(target, ast.Attribute):
-            replaced = parse_one(
-                f"{HELPER}.set_attribute(x, {target.attr!r}, v, {self.at(node)})", node
-            )
-            replaced.value.args[0], replaced.value.args[2] = target.value, node.value
-            return replaced  # type: ignore[no-any-return]
+            name = repr(target.attr)
+            call = _call("set_attribute", node, target.value, name, node.value, self.at(node))
+            return _located_one(ast.Expr(call), node)  # type: ignore[no-any-return]
         base = target.value if isinstance(target, ast.Subscript) else None
         if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
             return node
         assert isinstance(target, ast.Subscript)
         who = self._seen_by(base.id, node)
-        replaced = parse_one(f"{base.id} = {HELPER}.written({who}, {base.id}, i, v)", node)
-        replaced.value.args[2:] = [_index(target.slice), node.value]
-        return replaced  # type: ignore[no-any-return]
+        value = _call("written", node, who, base.id, _index(target.slice), node.value)
+        return _assigned(ast.Name(base.id, ast.Store()), value, node)
 
     def _seen_by(self, name: str, node: ast.stmt) -> str:
         """Return who else sees a change of a name, as an argument of a call; () for nobody.
@@ -200,7 +211,7 @@ class _Definition:
         elif not other and not self.aliases.is_fresh(name):
             other = "what it is a part of"
         argument = name in self.scope.args
-        return repr((name, other, self.at(node)) if other or argument else ())
+        return f"({name!r}, {other!r}, {self.at(node)})" if other or argument else "()"
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -225,7 +236,7 @@ class _Definition:
             out.append(definition)
         return out
 
-    def _watched(self, body: list[ast.stmt], call: ast.stmt, place: int) -> ast.stmt:
+    def _watched(self, body: list[ast.stmt], call: ast.expr, place: str) -> ast.stmt:
         """Return a call that traces a body, watching the objects that the body may change."""
         names: set[str] = set()
         for part in walk_own(body):
@@ -236,15 +247,16 @@ class _Definition:
             elif isinstance(part, ast.Subscript) and not isinstance(part.ctx, ast.Load):
                 names |= loads(part.value)
         names &= self.scope.locals
+        stmt = _located_one(ast.Expr(call), call)
         if not names:
-            return call
+            return stmt  # type: ignore[no-any-return]
         reads = ", ".join(f"lambda: {name}" for name in sorted(names))
         head = f"with {HELPER}.watching({place}, {sorted(names)!r}, {reads}): pass"
         block: Any = parse_one(head, call)
-        block.body = [call]
+        block.body = [stmt]
         return block  # type: ignore[no-any-return]
 
-    def _state(self, node: Any, names: list[str]) -> tuple[list[ast.stmt], str]:
+    def _state(self, node: Any, names: list[str]) -> tuple[list[ast.stmt], list[str]]:
         """Return functions that read and set names, and the arguments for a call with them."""
         read, write = self.scope.fresh("read"), self.scope.fresh("write")
         values = ", ".join(f"lambda: {name}" for name in names)
@@ -256,27 +268,25 @@ class _Definition:
                 parse_one(f"nonlocal {', '.join(names)}", node),
                 parse_one(f"{', '.join(names)}, = values", node), *gone,
             ]  # fmt: skip
-        return [getter, setter], f"{read}, {write}, {tuple(names)!r}"
+        return [getter, setter], [read, write, repr(tuple(names))]
 
     def _on_if(self, node: Any) -> list[ast.stmt]:
         names = sorted(assigned([*node.body, *node.orelse]))
-        live = tuple([name for name in names if name in node.after])
+        live = repr(tuple([name for name in names if name in node.after]))
         true, false = self.scope.fresh("then"), self.scope.fresh("otherwise")
         state, given = self._state(node, names)
         inside, place = deepcopy([*node.body, *node.orelse]), self.at(node)
         blocks = (f"{true}()", self.block(node.body)), (f"{false}()", self.block(node.orelse))
         bodies = self._functions(node, names, *blocks)
-        call = parse_one(f"{HELPER}.if_(test, {true}, {false}, {given}, {live!r}, {place})", node)
-        call.value.args[0] = self.expressions.test(node.test)
+        test = self.expressions.test(node.test)
+        call = _call("if_", node, test, true, false, *given, live, place)
         return [*bodies, *state, self._watched(inside, call, place)]
 
     def _on_while(self, node: Any) -> list[ast.stmt]:
         test = self.expressions.test(node.test)
         if node.stopped:
             goes_on = f"lambda: {HELPER}.not_({node.stopped})"
-            whole = _expression(f"{HELPER}.joined(False, False, {goes_on}, lambda: x)", node)
-            whole.args[3].body = test
-            test = whole
+            test = _call("joined", node, "False", "False", goes_on, _later(test, node))
         names = sorted(assigned([*node.body, ast.Expr(node.test)]))
         ask, body = self.scope.fresh("test"), self.scope.fresh("body")
         inside, place = deepcopy([*node.body, ast.Expr(node.test)]), self.at(node)
@@ -285,8 +295,7 @@ class _Definition:
         functions = self._functions(
             node, names, (f"{ask}()", [asked]), (f"{body}()", self.block(node.body))
         )
-        carried = self._carried(node, names)
-        call = parse_one(f"{HELPER}.while_({ask}, {body}, {given}, {carried}, {place})", node)
+        call = _call("while_", node, ask, body, *given, self._carried(node, names), place)
         return [*functions, *state, self._watched(inside, call, place)]
 
     def _carried(self, node: Any, names: list[str]) -> str:
@@ -297,16 +306,13 @@ class _Definition:
         first = parse_one(f"x = {item}", node)
         first.targets = [node.target]
         if any(map(self.aliases.written, loads(node.iter))):
-            first.value = _expression(f"{HELPER}.number({self.at(node)}, {item})", node)
+            first.value = _call("number", node, self.at(node), item)
         names = sorted(assigned([*node.body, first]))
         state, given = self._state(node, names)
         inside, place = deepcopy(node.body), self.at(node)
         blocks = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
-        call = parse_one(
-            f"{HELPER}.for_(over, {body}, {node.stopped!r}, {given}, "
-            f"{self._carried(node, names)}, {place})", node,
-        )  # fmt: skip
-        call.value.args[0] = self.expressions.visit(node.iter)
+        over, carried = self.expressions.visit(node.iter), self._carried(node, names)
+        call = _call("for_", node, over, body, repr(node.stopped), *given, carried, place)
         return [*blocks, *state, self._watched(inside, call, place)]
 
     def _on_with(self, node: Any) -> list[ast.stmt]:
@@ -336,44 +342,15 @@ class _Definition:
             {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & self.scope.locals
         )
         state, given = self._state(node, live)
-        call = parse_one(f"{HELPER}.assert_(test, lambda: None, {given}, {self.at(node)})", node)
-        call.value.args[0] = self.expressions.test(node.test)
-        if node.msg is not None:
-            call.value.args[1].body = self.expressions.visit(node.msg)
-        return [*state, call]
+        test = self.expressions.test(node.test)
+        said = _later(self.expressions.visit(node.msg or ast.Constant(None)), node)
+        call = _call("assert_", node, test, said, *given, self.at(node))
+        return [*state, _located_one(ast.Expr(call), node)]
 
 
 def _located_one(node: Any, like: ast.AST) -> Any:
     """Return a new node with the location of another one; its parts keep theirs."""
     return ast.fix_missing_locations(ast.copy_location(node, like))
-
-
-def _of_loop(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a loop's body without those of inner loops."""
-    statements: list[ast.stmt] = []
-    for stmt in body:
-        statements.append(stmt)
-        if not isinstance(stmt, (ast.While, ast.For, ast.FunctionDef, ast.ClassDef)):
-            for field in ("body", "orelse"):
-                statements += _of_loop(getattr(stmt, field, []))
-    return statements
-
-
-def _without_jumps(body: list[ast.stmt], stopped: str) -> list[ast.stmt]:
-    """Return the body of a loop with a flag for ``break``; jumps are last in their branch."""
-    out: list[ast.stmt] = []
-    for stmt in body:
-        if isinstance(stmt, ast.Break):
-            out.append(parse_one(f"{stopped} = True", stmt))
-        elif isinstance(stmt, ast.Continue):
-            out.append(parse_one("pass", stmt))
-        else:
-            if isinstance(stmt, (ast.If, ast.With)):
-                stmt.body = _without_jumps(stmt.body, stopped)
-            if isinstance(stmt, ast.If):
-                stmt.orelse = _without_jumps(stmt.orelse, stopped)
-            out.append(stmt)
-    return out
 
 
 def _index(node: ast.expr) -> ast.expr:
@@ -382,11 +359,8 @@ def _index(node: ast.expr) -> ast.expr:
         return _located_one(ast.Tuple([_index(element) for element in node.elts], ast.Load()), node)  # type: ignore[no-any-return]
     if not isinstance(node, ast.Slice):
         return node
-    call = _expression(f"{HELPER}.slice(None, None, None)", node)
-    for place, part in enumerate((node.lower, node.upper, node.step)):
-        if part is not None:
-            call.args[place] = part
-    return call  # type: ignore[no-any-return]
+    parts = [part or "None" for part in (node.lower, node.upper, node.step)]
+    return _call("slice", node, *parts)  # type: ignore[no-any-return]
 
 
 class _Expressions(ast.NodeTransformer):
@@ -396,17 +370,14 @@ class _Expressions(ast.NodeTransformer):
         self.definition = definition
         self.bound: set[str] = set()  # by the statement
 
-    def _call(self, name: str, node: ast.AST, *parts: ast.expr, visit: Any = None) -> Any:
-        """Return a call whose arguments are lambdas, computed on demand."""
+    def _later(self, node: ast.AST, *parts: ast.expr, visit: Any = None) -> list[ast.expr]:
+        """Return functions that compute parts of an expression."""
         for part in parts:
             for inner in ast.walk(part):
                 if isinstance(inner, ast.NamedExpr):
                     text = "the name bound by := may not be computed here; bind it before"
                     raise refuse(inner, text, self.definition.function)
-        whole = _expression(f"{HELPER}.{name}({', '.join(['lambda: x'] * len(parts))})", node)
-        for given, part in zip(whole.args, parts, strict=True):
-            given.body = (visit or self.visit)(part)
-        return whole
+        return [_later((visit or self.visit)(part), node) for part in parts]
 
     def test(self, node: ast.expr) -> Any:
         """Return an expression of which only the truth matters."""
@@ -415,9 +386,11 @@ class _Expressions(ast.NodeTransformer):
         return self.visit(node)
 
     def _joined(self, node: ast.BoolOp, exact: bool, visit: Any) -> Any:
-        call = self._call("joined", node, *node.values, visit=visit)
-        call.args[:0] = [ast.Constant(isinstance(node.op, ast.Or)), ast.Constant(exact)]
-        return _located_one(call, node)
+        ends, parts = (
+            repr(isinstance(node.op, ast.Or)),
+            self._later(node, *node.values, visit=visit),
+        )
+        return _call("joined", node, ends, repr(exact), *parts)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         return self._joined(node, True, self.visit)
@@ -425,21 +398,17 @@ class _Expressions(ast.NodeTransformer):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if not isinstance(node.op, ast.Not):
             return self.generic_visit(node)
-        call = _expression(f"{HELPER}.not_(x)", node)
-        call.args = [self.test(node.operand)]
-        return call
+        return _call("not_", node, self.test(node.operand))
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
-        call = self._call("choose", node, node.body, node.orelse)
-        call.args = [self.test(node.test), *call.args, ast.Constant(self.definition.at(node))]
-        return _located_one(call, node)
+        ways, test = self._later(node, node.body, node.orelse), self.test(node.test)
+        return _call("choose", node, test, *ways, self.definition.at(node))
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         if len(node.ops) == 1:
             return self.generic_visit(node)
-        call = self._call("chain", node, node.left, *node.comparators)
-        call.args.insert(0, ast.Constant(" ".join([type(op).__name__ for op in node.ops])))
-        return _located_one(call, node)
+        names = repr(" ".join([type(op).__name__ for op in node.ops]))
+        return _call("chain", node, names, *self._later(node, node.left, *node.comparators))
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
@@ -451,10 +420,8 @@ class _Expressions(ast.NodeTransformer):
             if any(map(self.definition.is_read_again, loads([part]) - self.bound))
         ]  # fmt: skip
         unpacks = any(isinstance(part, ast.Starred) or key is None for key, part in parts)
-        given = [self.definition.at(node), *([] if unpacks else again)] if again else []
-        call = _expression(f"{HELPER}.called({', '.join(['f', *map(repr, given)])})", node.func)
-        call.args[0] = node.func
-        node.func = call
+        given = [self.definition.at(node), *map(repr, () if unpacks else again)] if again else []
+        node.func = _call("called", node.func, node.func, *given)
         return node
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
@@ -463,21 +430,16 @@ class _Expressions(ast.NodeTransformer):
         names = [target] if isinstance(target, ast.Name) else getattr(target, "elts", [])
         if len(node.generators) > 1 or not names or not all(isinstance(n, ast.Name) for n in names):
             return self.generic_visit(node)
-        args = ", ".join([n.id for n in names])
-        several = not isinstance(target, ast.Name)
-        call = _expression(
-            f"{HELPER}.comprehension(over, lambda {args}: x, lambda {args}: True, {several}, "
-            f"{self.definition.at(node)})", node,
-        )  # fmt: skip
-        call.args[0], call.args[1].body = self.visit(generator.iter), self.visit(node.elt)
-        if generator.ifs:
-            whole: Any = (
-                generator.ifs[0]
-                if len(generator.ifs) == 1
-                else ast.BoolOp(ast.And(), generator.ifs)
-            )
-            call.args[2].body = self.test(_located_one(whole, node))
-        return _located_one(call, node)
+        args, several = ", ".join([n.id for n in names]), repr(not isinstance(target, ast.Name))
+        tests, place = [*generator.ifs], self.definition.at(node)
+        whole: Any = (
+            ast.BoolOp(ast.And(), tests) if len(tests) > 1 else (*tests, ast.Constant(True))[0]
+        )
+        keeps = self.test(_located_one(whole, node))
+        over, element = self.visit(generator.iter), _later(self.visit(node.elt), node, args)
+        return _call(
+            "comprehension", node, over, element, _later(keeps, node, args), several, place
+        )
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         return node

@@ -42,35 +42,42 @@ class Statement:
 
 
 @dataclass(eq=False)
-class Branch:
-    """An ``if`` whose test is a name or a passive expression."""
+class Compound:
+    """A statement with blocks; `header` is the text before the colon."""
 
-    test: str
+    header: str
     body: list[Any]
-    orelse: list[Any]
-    name: str = ""
+    orelse: list[Any] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class LoopStatement:
-    """A ``for`` or ``while``; `header` is the text before the colon.
+class Branch(Compound):
+    """An ``if``, whose test is a name or a passive expression."""
+
+    name: str = ""
+
+    @property
+    def test(self) -> str:
+        """The text of the test."""
+        return self.header.removeprefix("if ")
+
+
+@dataclass(eq=False)
+class LoopStatement(Compound):
+    """A ``for`` or ``while``.
 
     One with `over` runs over that range, which is reversed; others count their trips in `count`.
     """
 
-    header: str
-    body: list[Any]
     target: str = ""
     over: str = ""
     count: str = ""
 
 
 @dataclass(eq=False)
-class Context:
+class Context(Compound):
     """A ``with`` of passive contexts; if it `repeats`, the backward sweep enters them too."""
 
-    header: str
-    body: list[Any]
     repeats: bool = False
 
 
@@ -149,11 +156,14 @@ def bound(block: list[Any]) -> set[str]:
     for step in block:
         if isinstance(step, Statement):
             names |= step.binds()
-        elif isinstance(step, Branch):
-            names |= bound(step.body) | bound(step.orelse)
-        elif isinstance(step, (LoopStatement, Context)):
-            names |= bound(step.body) | bound_names(parse(f"{step.header}: pass"))
+        elif isinstance(step, Compound):
+            names |= bound(step.body + step.orelse) | bound_names(parse(f"{step.header}: pass"))
     return names
+
+
+def load(name: str) -> ast.expr:
+    """Return a name as an expression."""
+    return ast.Name(name, ast.Load())
 
 
 def index_value(text: str) -> str:

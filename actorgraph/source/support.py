@@ -1,12 +1,17 @@
 """Helpers of generated functions: sums of cotangents, their places in containers, checks.
 
 None is a zero of any shape.  The cotangent of a list or tuple is a list, that of a dict a dict.
-The helpers have rules in `usual`, so that generated functions can be differentiated like others.
+
+Behind them are the rules of functions that are no ops: of the helpers, so that generated functions
+can be differentiated like others, of conversions, of Python's own functions, and the user's.  A
+reverse rule is ``rule(ct, y, *args, **kwargs)`` and returns the cotangent of the only argument, or
+one for each; None is a zero.  A forward rule is ``rule(tangents, y, *args, **kwargs)``.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any
 
@@ -202,7 +207,9 @@ def snapshot(*values: Any) -> list[Any]:
         else set(value) if isinstance(value, set)
         else dict(zip(value, snapshot(*value.values()), strict=True)) if isinstance(value, dict)
         else list(value) if isinstance(value, deque)
-        else (value, dict(vars(value))) if _is_object(value)
+        else (value, dict(vars(value)))
+        if hasattr(value, "__dict__")  # of a class of the user's, with attributes that may change
+        and type(value).__module__.split(".")[0] not in ("builtins", "actorgraph")
         else value
         for value in values
     ]  # fmt: skip
@@ -235,12 +242,6 @@ def has_changed(old: Any, new: Any) -> bool:
     if isinstance(old, tuple):  # an object and its attributes
         return old[0] is not new or has_changed(old[1], vars(new))
     return old is not new
-
-
-def _is_object(value: Any) -> bool:
-    """Return whether a value is of a class of the user's, with attributes that may change."""
-    module = type(value).__module__
-    return hasattr(value, "__dict__") and module.split(".")[0] not in ("builtins", "actorgraph")
 
 
 def overwritten(value: Any, index: Any) -> Any:
@@ -401,3 +402,113 @@ def finished(ct: Any, value: Any) -> Any:
 def _refuse_complex(ct: Any) -> None:
     if ct.dtype.kind == "c":
         raise GraphTypeError("intermediate complex numbers have no gradient here; use ag.grad")
+
+
+# -- rules of functions that are no ops -----------------------------------------------------------
+
+Rule = Callable[..., Any]
+ADJOINTS: dict[Any, Rule] = {}
+"""The reverse rule of a function."""
+TANGENTS: dict[Any, Rule] = {}
+"""The forward rule of a function."""
+LINEAR: set[Any] = set()
+"""Functions of one active argument, the first."""
+PURE: dict[Any, Rule] = {add_at: added_at, cleared: newly_cleared}
+"""For each helper that writes in place, the one to differentiate instead."""
+
+
+def _linear(function: Any, adjoint: Rule, tangent: Rule | None = None) -> None:
+    """Declare a function that is linear in its first argument and constant in the others.
+
+    Its reverse rule returns the cotangent of that argument alone.
+    """
+    ADJOINTS[function] = adjoint
+    LINEAR.add(function)
+    apply = tangent or function
+
+    def rule(tans: Any, y: Any, x: Any, *rest: Any, **kwargs: Any) -> Any:
+        return None if tans[0] is None else apply(tans[0], *rest, **kwargs)
+
+    TANGENTS[function] = rule
+
+
+def astype(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return ``x.astype(...)``, the method as a function."""
+    return x.astype(*args, **kwargs)
+
+
+def copy(x: Any) -> Any:
+    """Return ``x.copy()``, the method as a function."""
+    return x.copy()
+
+
+METHODS: dict[str, Rule] = {"astype": astype, "copy": copy, "__array__": np.array}
+"""Methods of arrays that are not NumPy functions."""
+
+
+for _function in (np.array, np.asarray, np.ascontiguousarray, np.copy, float, np.float64, astype):
+    _linear(_function, lambda ct, y, x, *rest, **kwargs: split_like(ct, x))
+_linear(copy, lambda ct, y, x: ct, lambda tan: own(None, tan))
+_linear(list, lambda ct, y, x: join_like(ct, x))
+_linear(tuple, lambda ct, y, x: join_like(ct, x))
+_linear(sum_like, lambda ct, y, x, like: broadcast_like(ct, x))
+_linear(broadcast_like, lambda ct, y, x, like: sum_like(ct, x))
+_linear(split_like, lambda ct, y, x, value: np.array(ct))
+_linear(join_like, lambda ct, y, x, value: split_like(ct, x))
+_linear(item_of, lambda ct, y, x, index: added_at(None, x, index, ct))
+_linear(written_of, lambda ct, y, x, index, value: unwritten(ct, x, index))
+ADJOINTS[concatenated] = concatenated_adjoint
+TANGENTS[concatenated] = concatenated_tangent
+_linear(overwritten, lambda ct, y, x, index: added_at(None, x, index, ct), item_of)
+_linear(newly_cleared, lambda ct, y, x, index: newly_cleared(ct, index))
+_linear(last_of, lambda ct, y, x: [None] * (len(x) - 1) + [ct])
+_linear(shortened, lambda ct, y, x: None if ct is None else pushed(ct, None, None))
+_linear(finished, lambda ct, y, x, value: ct)
+_linear(fitting, lambda ct, y, x, value, what, default, check: ct)
+_linear(refuse_view, lambda ct, y, x, name, source: ct, lambda t, name, source: t)
+TANGENTS[fitting] = lambda tans, y, seed, value, what, default, check: (
+    zero_of(y) if tans[0] is None else tans[0]
+)
+for _sum_of in (add, own):
+    ADJOINTS[_sum_of] = lambda ct, y, total, part: (ct, ct)
+    TANGENTS[_sum_of] = lambda tans, y, total, part: add(tans[0], tans[1])
+ADJOINTS[np.full] = lambda ct, y, shape, value, **kwargs: (None, sum_like(ct, value))
+TANGENTS[np.full] = lambda tans, y, shape, value, **kwargs: broadcast_like(np.array(tans[1]), y)
+ADJOINTS[pushed] = lambda ct, y, total, part, value: (shortened(ct), last_of(ct), None)
+TANGENTS[pushed] = lambda tans, y, total, part, value: pushed(tans[0], tans[1], value)
+ADJOINTS[added_at] = lambda ct, y, total, value, index, part: (ct, None, None, item_of(ct, index))
+TANGENTS[added_at] = lambda tans, y, total, value, index, part: added_at(
+    tans[0], value, index, tans[3]
+)
+
+
+# -- Python's own functions, as sources to differentiate ------------------------------------------
+
+
+def _sum(items: Any, start: Any = 0) -> Any:
+    total = start
+    for item in items:
+        total = total + item
+    return total
+
+
+def _largest(*items: Any) -> Any:
+    given = items[0] if len(items) == 1 else items
+    best = given[0]
+    for item in given:
+        if item > best:
+            best = item
+    return best
+
+
+def _smallest(*items: Any) -> Any:
+    given = items[0] if len(items) == 1 else items
+    best = given[0]
+    for item in given:
+        if item < best:
+            best = item
+    return best
+
+
+SOURCES: dict[Any, Rule] = {sum: _sum, max: _largest, min: _smallest}
+"""The source above for each of Python's functions."""

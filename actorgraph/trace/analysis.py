@@ -102,7 +102,8 @@ class Summary:
             for step in self.path
         ]  # fmt: skip
         lanes: list[tuple[str, ...]] = [
-            (lane, f"{s * 1e3:.3f}", self._share(s)) for lane, s in self.busy_s.items()
+            (lane, f"{s * 1e3:.3f}", f"{s / self.duration_s:.0%}" if self.duration_s else "-")
+            for lane, s in self.busy_s.items()
         ]
         yield "busy by lane", ("lane", "ms", "share"), lanes
         idle: list[tuple[str, ...]] = [
@@ -110,9 +111,6 @@ class Summary:
         ]
         together = f", {self.workers} workers together" if self.workers > 1 else ""
         yield f"idle by cause{together}", ("cause", "ms"), idle
-
-    def _share(self, seconds: float) -> str:
-        return f"{seconds / self.duration_s:.0%}" if self.duration_s else "-"
 
     def head(self) -> str:
         """Return the line above the tables."""
@@ -274,15 +272,8 @@ def _count_idle(points: list[tuple[float, int, int]], workers: int, idle: dict[s
     for (time, step, what), (following, _, _) in pairwise(points):
         counts[what] += step
         in_flight, ready, calls, busy = counts
-        if not in_flight:
-            cause = "no run"
-        elif ready:
-            cause = "hand-over"
-        elif calls:
-            cause = "asynchronous call"
-        else:
-            cause = "dependencies"
-        idle[cause] += (following - time) * max(0, workers - busy)
+        cause = (not in_flight, ready > 0, calls > 0, True).index(True)
+        idle[CAUSES[cause]] += (following - time) * max(0, workers - busy)
 
 
 def _own_lanes(records: Records) -> list[str]:

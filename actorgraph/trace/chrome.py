@@ -122,17 +122,14 @@ def _counters(records: Records) -> list[Event]:
             levels[at] = depth, size_held
         peaks[track] = peak
         by_track[track] = [
-            _counter(f"{track}, {what}", what, at, level[place])
-            for at, level in levels.items()
-            for place, what in enumerate(("messages", "bytes"))
-        ]
+            {"ph": "C", "name": f"{track}, {what}", "pid": _MEASURED, "tid": 1, "ts": at,
+             "args": {what: level}}
+            for at, held in levels.items()
+            for what, level in zip(("messages", "bytes"), held, strict=True)
+        ]  # fmt: skip
     totals = [track for track in by_track if track.endswith(": channels")]
     single = sorted(by_track.keys() - set(totals), key=peaks.__getitem__, reverse=True)
     return [event for track in totals + single[:COUNTED_CHANNELS] for event in by_track[track]]
-
-
-def _counter(name: str, what: str, at: float, level: int) -> Event:
-    return {"ph": "C", "name": name, "pid": _MEASURED, "tid": 1, "ts": at, "args": {what: level}}
 
 
 def _spans(records: Records) -> list[Event]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 
-from actorgraph import ops
+from actorgraph import ops, tables
 from actorgraph.devices import Device, get
 from actorgraph.devices.sim import GPU, LaneSpan, SimulatedGPUs, StepLoad
 from actorgraph.errors import GraphError
@@ -30,8 +30,6 @@ from actorgraph.trace.records import Records, Slice
 from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
 from actorgraph.types import bind_shape
-
-_SIMULATED = "simulated"
 
 Making: TypeAlias = Callable[[Sequence[Device | str]], Machine]
 
@@ -97,23 +95,24 @@ class Experiment:
     def to_html(self, path: str | PathLike[str], row: ExperimentRow | None = None) -> Path:
         """Write the timeline of a row, by default the best one, as a page; return its path."""
         row = self.best if row is None else row
-        kind = "captured" if row.captured else "eager"
-        title = f"{row.devices}, {row.lanes} lanes, {kind}, {row.how}"
+        title = f"{row.devices}, {row.lanes} lanes, {_launched(row)}, {row.how}"
         return row.trace().to_html(path, title=title)
 
     def __str__(self) -> str:
-        lines = ["devices     lanes  launched      time us  overlap   busy"]
-        for row in self.rows:
-            busy = "     " if np.isnan(row.busy) else f"{row.busy:5.0%}"
-            launched = "captured" if row.captured else "eager"
-            lines.append(
-                f"{row.devices:<10} {row.lanes:>6}  {launched:<8} {row.took_us:>12.1f} "
-                f"{row.overlap:>7.2f}x  {busy}  {row.how}"
-            )
-        return "\n".join(lines)
+        heads = "devices", "lanes", "launched", "time us", "overlap", "busy", "how"
+        rows = [
+            (row.devices, f"{row.lanes}", _launched(row), f"{row.took_us:.1f}",
+             f"{row.overlap:.2f}x", "" if np.isnan(row.busy) else f"{row.busy:.0%}", row.how)
+            for row in self.rows
+        ]  # fmt: skip
+        return "\n".join(tables.lines(heads, rows))
 
     def __repr__(self) -> str:
         return f"<Experiment of {len(self.rows)} rows>"
+
+
+def _launched(row: ExperimentRow) -> str:
+    return "captured" if row.captured else "eager"
 
 
 @answering
@@ -216,7 +215,7 @@ def _simulated(
     busy = sum(line.busy.values()) / devices
     name = f"{devices} GPU" if devices == 1 else f"{devices} GPUs"
     return ExperimentRow(
-        name, lanes, captured, _SIMULATED, line.took_us, worked / (line.took_us or 1.0), busy,
+        name, lanes, captured, "simulated", line.took_us, worked / (line.took_us or 1.0), busy,
         line.critical, line.spans,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
 from html import escape
 from importlib.resources import files
+from statistics import fmean
 from typing import Any
 
 from actorgraph.errors import printable
@@ -125,9 +126,7 @@ def _columns(
         for layer in sorted(layers, reverse=sweep % 2 == 1):
             among = near[sweep % 2]
             means = {
-                index: sum(places[one] for one in among[index]) / len(among[index])
-                if among[index]
-                else places[index]
+                index: fmean([places[one] for one in among[index] or [index]])
                 for index in layers[layer]
             }
             layers[layer].sort(key=means.__getitem__)
@@ -145,22 +144,20 @@ def _layers(actors: Sequence[Actor]) -> list[int]:
     layers: dict[int, int] = {}
     for at in TopologicalSorter(before).static_order():
         layers[at] = 1 + max([layers[producer] for producer in before[at]], default=-1)
-    needed: dict[int, int] = {}
-    for actor in actors:
-        for edge in actor.edges:
-            if edge.producer is not None:
-                layer = layers[actor.index] - 1
-                needed[edge.producer] = min(layer, needed.get(edge.producer, layer))
-    return [layers[a.index] or needed.get(a.index, 0) for a in actors]
+    needed: dict[int, list[int]] = defaultdict(list)
+    for at, producers in before.items():
+        for producer in producers:
+            needed[producer].append(layers[at] - 1)
+    return [layers[a.index] or min(needed[a.index], default=0) for a in actors]
 
 
 def _notes(records: Records) -> list[str]:
-    notes = []
-    if len(records.slices) > MOST_SLICES:
-        notes.append(f"the longest {MOST_SLICES} of {len(records.slices)} slices are drawn")
-    if len(records.actors) > MOST_ACTORS:
-        notes.append(f"the busiest {MOST_ACTORS} of {len(records.actors)} actors are drawn")
-    return notes
+    slices, actors = len(records.slices), len(records.actors)
+    notes = {
+        f"the longest {MOST_SLICES} of {slices} slices are drawn": slices > MOST_SLICES,
+        f"the busiest {MOST_ACTORS} of {actors} actors are drawn": actors > MOST_ACTORS,
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def _tables(summary: Summary) -> str:

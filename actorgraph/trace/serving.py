@@ -15,7 +15,7 @@ from dataclasses import asdict
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
-from typing import Any, TextIO, final
+from typing import TextIO, final
 from weakref import WeakSet
 
 from actorgraph.errors import GraphError
@@ -269,8 +269,11 @@ def watch(
     In a terminal with rich the view is redrawn in place, else each view is a block of lines.
     Raises `GraphError` if no process serves there at the start.
     """
-    views = ask(path)
-    screen = None if once else _screen(stream)
+    views, screen = ask(path), None
+    if not once and (terminal := console(stream)) is not None:
+        from rich.live import Live as Screen
+
+        screen = Screen(console=terminal, auto_refresh=False)
     if screen is None:
         stream.write(text(views) + "\n")
     if once:
@@ -287,12 +290,3 @@ def watch(
             if screen is None:
                 stream.write(text(views) + "\n")
                 stream.flush()
-
-
-def _screen(stream: TextIO) -> Any:
-    screen = console(stream)
-    if screen is None:
-        return None
-    from rich.live import Live as Screen
-
-    return Screen(console=screen, auto_refresh=False)

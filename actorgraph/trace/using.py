@@ -13,8 +13,7 @@ from actorgraph.keywords import answering
 from actorgraph.machines import Run
 from actorgraph.machines.instrument import Instrument
 from actorgraph.machines.life import Lifetime
-from actorgraph.trace.assembly import assemble
-from actorgraph.trace.recorder import Recorder
+from actorgraph.trace.recorder import Recorder, assemble
 from actorgraph.trace.trace import Trace
 
 

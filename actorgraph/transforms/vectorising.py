@@ -9,8 +9,8 @@ from typing import Any
 from actorgraph.autodiff.trees import flatten, map_leaves, unflatten
 from actorgraph.control import batching_loops, batching_rules  # noqa: F401 - rules of ops
 from actorgraph.control.batching import AllRows, RowsDiffer, Value, batched
-from actorgraph.control.bodies import traced
-from actorgraph.control.functions import graph_if_any, lifted_leaves, map  # noqa: A004
+from actorgraph.control.bodies import lifted, traced
+from actorgraph.control.functions import graph_if_any, map  # noqa: A004
 from actorgraph.errors import GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.keywords import answering
@@ -89,7 +89,7 @@ def _of_rows(
     if len(axes) != len(args):
         raise GraphTypeError(f"in_axes has {len(axes)} entries for {len(args)} arguments")
     flat, structure = flatten(args)
-    leaves = lifted_leaves(graph, flat, "an argument of vmap")
+    leaves = lifted(graph, flat, "an argument of vmap is", "give")
     axis_of = [axis for arg, axis in zip(args, axes, strict=True) for _ in flatten(arg)[0]]
     rows = {
         place: _moved(leaf, axis)

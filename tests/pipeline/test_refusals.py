@@ -6,7 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError, ScheduleError
 from actorgraph.lower.deadlock import check
-from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, blocking, schedule
+from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, batches, schedule
 from tests.pipeline._model import Model, assert_same_bits
 
 
@@ -85,7 +85,7 @@ def test_the_check_of_lanes_looks_at_every_task_once_for_a_microbatch(name, monk
         given.append((tasks, edges, lanes))
         return check(tasks, edges, lanes, *args, **options)
 
-    monkeypatch.setattr(blocking, "check", played)
+    monkeypatch.setattr(batches, "check", played)
     model = Model()
     with model.pipeline(name, 2, 4) as pipeline:
         for _ in range(2):

@@ -12,8 +12,7 @@ from actorgraph import scratch
 from actorgraph.errors import GraphError, NodeError, ScheduleError
 from actorgraph.lower import program
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule
-from actorgraph.pipeline.lanes import PipelineLane
-from actorgraph.pipeline.sums import Sum
+from actorgraph.pipeline.lanes import PipelineLane, Sum
 from tests import _allocator
 from tests._each import each
 from tests._soak import SOAK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import actorgraph as ag
-from actorgraph.pipeline.sums import Sum
+from actorgraph.pipeline.lanes import Sum
 from tests._each import each
 
 ROWS, WIDTH = 64, 128  # large enough for tasks to be given arrays

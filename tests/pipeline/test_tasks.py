@@ -14,7 +14,7 @@ from actorgraph.machines.batching import Batching
 from actorgraph.op import CONSTANT
 from actorgraph.pipeline import SCHEDULES, schedule
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement
-from actorgraph.pipeline.tasks import stage_tasks
+from actorgraph.pipeline.staged import stage_tasks
 from tests._each import each
 
 BATCH, WIDTH = 11, 4

@@ -404,3 +404,34 @@ def returns_out_of_an_endless_loop(x):
         x = x * 1.5
         if x > 5:
             return x * x
+
+
+@case((2.0, 3), (0.5, 0))
+def counts_down(x, n):
+    for i in reversed(range(1, n, 2)):
+        x = x * x + i
+    for i in reversed(range(n)):
+        x = x * 2.0 - i
+    return x * len(range(n))
+
+
+@case((1.5, 4))
+def range_beside_range(x, n):
+    for i, (j, k) in enumerate(zip(range(n), range(2, n))):
+        x = x * 0.5 + i + j * k
+    return x
+
+
+@case((2.0,), (0.1,))
+def breaks_in_the_else_of_an_inner_loop(x):
+    for i in range(3):
+        for j in range(2):
+            x = x + j
+            if x > 100:
+                break
+        else:
+            break
+        x = x + i
+    else:
+        x = x * 100.0
+    return x

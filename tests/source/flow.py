@@ -459,3 +459,26 @@ def returns_here_and_there(x):
                 x = x * 1.1
                 if x > 2.5:
                     return x * x * k
+
+
+@case(1.2)
+def break_in_the_else_of_an_inner_loop(x):
+    for i in range(3):
+        for j in range(2):
+            x = x * x
+        else:
+            break
+    else:
+        x = x * 100.0
+    return x
+
+
+@case(1.2)
+def closure_reads_what_is_bound_later(x):
+    scale = 1.0
+
+    def scaled(y):
+        return scale * y
+
+    scale = 3.0
+    return x * scaled(2.0)

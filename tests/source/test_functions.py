@@ -342,3 +342,13 @@ def test_and_and_or_of_numbers_as_values_are_refused_and_tests_of_them_are_not()
         ag.function(value)(x)
     y = ag.function(truth)(x)
     assert float(ag.LispMachine([y]).run_sync({"x": 3.0})[y].value) == 1.0
+
+
+def test_a_list_of_a_range_of_a_node_is_refused_and_so_is_a_zip_that_is_reversed():
+    n = ag.Graph().input("n", (), "int64")
+    for function, text in (
+        (lambda n: sum(list(range(n))), "has its elements in a run only; go over it by a"),
+        (lambda n: [i for i in reversed(zip(range(n), range(n)))], "cannot be reversed"),  # noqa: C416
+    ):
+        with pytest.raises(ag.GraphTypeError, match=text):
+            ag.function(function)(n)

@@ -354,6 +354,16 @@ def reads_another_text(x):
     return x * np.float64(str(x))
 
 
+def reads_a_percent_text(x):
+    return x * float("%s" % x)  # noqa: UP031
+
+
+def reads_a_named_text(x):
+    form = "{}"
+    text = form.format(x)
+    return x * float(text)
+
+
 @each(
     ("function", "text", "offset"),
     [
@@ -373,6 +383,8 @@ def reads_another_text(x):
         (escapes, "holds the active x", 1),
         (reads_a_text, "a number read from a text has no gradient", 2),
         (reads_another_text, "a number read from a text has no gradient", 1),
+        (reads_a_percent_text, r"gradient, and float\('%s' % x\) is one; take the number", 1),
+        (reads_a_named_text, r"gradient, and float\(text\) is one; take the number", 3),
     ],
 )
 def test_what_is_fenced_says_file_line_reason_and_way_out(function, text, offset):
@@ -481,7 +493,7 @@ def test_rules_of_ones_own_are_used():
         assert source.jvp(uses_softened)(3.0, 1.0) == 200.0
         assert source.grad(source.grad(uses_softened))(3.0) == 20.0
     finally:
-        from actorgraph.source.usual import ADJOINTS, TANGENTS
+        from actorgraph.source.support import ADJOINTS, TANGENTS
 
         ADJOINTS.pop(softened)
         TANGENTS.pop(softened)
@@ -493,7 +505,7 @@ def test_a_rule_for_one_mode_only_is_told():
         with pytest.raises(source.UnsupportedSyntax, match="softened has no tangent"):
             source.jvp(uses_softened)
     finally:
-        from actorgraph.source.usual import ADJOINTS
+        from actorgraph.source.support import ADJOINTS
 
         ADJOINTS.pop(softened)
 
