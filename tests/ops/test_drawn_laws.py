@@ -28,7 +28,7 @@ from tests.ops import (  # noqa: F401 - they fill the rows
 )
 from tests.ops._drawn import LIBRARY, MADE_OF, ROWS
 
-EXAMPLES = 100 if SOAK else 4
+EXAMPLES = 100 if SOAK else 6
 
 LAYOUTS = {
     "transposed": lambda value: value.T.copy().T,
