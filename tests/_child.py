@@ -10,11 +10,11 @@ from textwrap import dedent
 ROOT = Path(__file__).parents[1]
 
 
-def printed_by(code, *options, quiet=True, **environment):
+def printed_by(code, *options, quiet=True, timeout_s=50, **environment):
     """Return the words that a program prints, which has to end well and, if quiet, without more."""
     ended = subprocess.run(
         [sys.executable, *options, "-c", dedent(code)], cwd=ROOT, env=os.environ | environment,
-        capture_output=True, text=True, timeout=50, check=False,
+        capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert not (quiet and ended.stderr), ended.stderr

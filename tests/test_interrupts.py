@@ -262,7 +262,7 @@ def test_signals_at_random_moments_leave_no_half_step(how):
                 assert same(now, after)
         print("end")
     """,
-        timeout=TIMEOUT_S,
+        timeout_s=TIMEOUT_S,
     )
     assert printed == ["end"]
 

@@ -26,9 +26,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
 
-def run_script(body):
+def run_script(body, timeout_s=50):
     """Run a program in a new interpreter that has to end by itself; return what it printed."""
-    return printed_by(HEAD + textwrap.dedent(body), "-W", "error")
+    return printed_by(HEAD + textwrap.dedent(body), "-W", "error", timeout_s=timeout_s)
 
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

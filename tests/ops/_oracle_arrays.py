@@ -255,6 +255,10 @@ alike("fft fft2 fftn ifft ifft2 ifftn", (2, 3, 4), space=fft)
 alike("rfft rfft2 rfftn ihfft ihfft2 ihfftn", (2, 3, 4), space=fft)
 alike("irfft irfft2 irfftn hfft hfft2 hfftn", (2, 3, 4), space=fft)
 alike("fftshift ifftshift", (3, 4), space=fft)
+for n in (3, 8):
+    row(f"rfft {n}", lambda x, n=n: ag.ops.rfft(x, n, norm="ortho"),
+        lambda t, n=n: fft.rfft(t, n, norm="ortho"), (2, 5))  # fmt: skip
+both("fftn of sizes", lambda f, x: f.fftn(x, (2, 6), (0, 1), "forward"), (3, 4), space=fft)
 WINDOW = np.hanning(6)[1:5]
 row("stft", lambda x: ag.ops.stft(x, 4, 2, window=x.graph.constant(WINDOW, x.dtype)),
     lambda t: torch.stft(t, 4, 2, window=torch.tensor(WINDOW).to(t.dtype), return_complex=True),

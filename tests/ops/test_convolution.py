@@ -13,42 +13,32 @@ from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
 
 CONVOLUTIONS = [
-    pytest.param(axes, shapes, settings, id=f"conv{axes}d-{number}")
-    for number, (axes, shapes, settings) in enumerate(
-        [
-            (1, ((2, 3, 7), (4, 3, 3), (4,)), {}),
-            (1, ((2, 4, 9), (6, 2, 2)), {"stride": 2, "padding": 1, "dilation": 3, "groups": 2}),
-            (2, ((2, 3, 5, 6), (4, 3, 3, 2), (4,)), {"stride": (2, 1), "padding": (1, 2)}),
-            (2, ((2, 3, 5, 6), (4, 3, 1, 1), (4,)), {}),
-            (2, ((2, 3, 5, 6), (4, 3, 1, 1), (4,)), {"stride": 2}),
-            (2, ((1, 4, 6, 5), (4, 1, 3, 3)), {"groups": 4, "padding": 1}),
-            (2, ((1, 4, 6, 5), (8, 1, 3, 3)), {"groups": 4, "stride": 2, "dilation": (1, 2)}),
-            (2, ((2, 2, 5, 6), (3, 2, 2, 3)), {"padding": "same", "dilation": (2, 1)}),
-            (2, ((2, 2, 5, 6), (3, 2, 2, 3)), {"padding": "valid"}),
-            (2, ((0, 2, 5, 6), (3, 2, 2, 3), (3,)), {}),
-            (3, ((1, 2, 4, 3, 5), (2, 2, 2, 1, 3), (2,)), {"stride": (1, 2, 2), "padding": 1}),
-            (1, ((3, 7), (2, 3, 3), (2,)), {}),
-            (2, ((2, 5, 6), (3, 2, 3, 1)), {"padding": "same"}),
-        ]
-    )
+    (1, ((2, 3, 7), (4, 3, 3), (4,)), {}),
+    (1, ((2, 4, 9), (6, 2, 2)), {"stride": 2, "padding": 1, "dilation": 3, "groups": 2}),
+    (2, ((2, 3, 5, 6), (4, 3, 3, 2), (4,)), {"stride": (2, 1), "padding": (1, 2)}),
+    (2, ((2, 3, 5, 6), (4, 3, 1, 1), (4,)), {}),
+    (2, ((2, 3, 5, 6), (4, 3, 1, 1), (4,)), {"stride": 2}),
+    (2, ((1, 4, 6, 5), (4, 1, 3, 3)), {"groups": 4, "padding": 1}),
+    (2, ((1, 4, 6, 5), (8, 1, 3, 3)), {"groups": 4, "stride": 2, "dilation": (1, 2)}),
+    (2, ((2, 2, 5, 6), (3, 2, 2, 3)), {"padding": "same", "dilation": (2, 1)}),
+    (2, ((2, 2, 5, 6), (3, 2, 2, 3)), {"padding": "valid"}),
+    (2, ((0, 2, 5, 6), (3, 2, 2, 3), (3,)), {}),
+    (3, ((1, 2, 4, 3, 5), (2, 2, 2, 1, 3), (2,)), {"stride": (1, 2, 2), "padding": 1}),
+    (1, ((3, 7), (2, 3, 3), (2,)), {}),
+    (2, ((2, 5, 6), (3, 2, 3, 1)), {"padding": "same"}),
 ]
 TRANSPOSED = [
-    pytest.param(axes, shapes, settings, id=f"conv_transpose{axes}d-{number}")
-    for number, (axes, shapes, settings) in enumerate(
-        [
-            (1, ((2, 3, 4), (3, 4, 3), (4,)), {}),
-            (1, ((2, 4, 4), (4, 2, 3)), {"stride": 3, "padding": 1, "groups": 2, "dilation": 2}),
-            (2, ((2, 3, 4, 3), (3, 2, 3, 2), (2,)), {"stride": 2, "output_padding": (1, 0)}),
-            (2, ((1, 4, 3, 4), (4, 1, 3, 3)), {"groups": 4, "padding": 1, "stride": (2, 1)}),
-            (2, ((3, 4, 3), (3, 2, 3, 2), (2,)), {"dilation": 2, "output_padding": 1}),
-            (3, ((1, 2, 3, 2, 3), (2, 2, 2, 1, 3), (2,)), {"stride": (1, 2, 2), "padding": 1}),
-            (
-                3,
-                ((4, 3, 2, 3), (4, 1, 2, 2, 1)),
-                {"groups": 2, "output_padding": (1, 0, 1), "stride": 2},
-            ),
-        ]
-    )
+    (1, ((2, 3, 4), (3, 4, 3), (4,)), {}),
+    (1, ((2, 4, 4), (4, 2, 3)), {"stride": 3, "padding": 1, "groups": 2, "dilation": 2}),
+    (2, ((2, 3, 4, 3), (3, 2, 3, 2), (2,)), {"stride": 2, "output_padding": (1, 0)}),
+    (2, ((1, 4, 3, 4), (4, 1, 3, 3)), {"groups": 4, "padding": 1, "stride": (2, 1)}),
+    (2, ((3, 4, 3), (3, 2, 3, 2), (2,)), {"dilation": 2, "output_padding": 1}),
+    (3, ((1, 2, 3, 2, 3), (2, 2, 2, 1, 3), (2,)), {"stride": (1, 2, 2), "padding": 1}),
+    (
+        3,
+        ((4, 3, 2, 3), (4, 1, 2, 2, 1)),
+        {"groups": 2, "output_padding": (1, 0, 1), "stride": 2},
+    ),
 ]
 
 

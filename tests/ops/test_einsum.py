@@ -105,31 +105,6 @@ def test_einsum_is_linear_in_each_operand_forward_and_reverse(case):
         np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.oracle
-@each("case", SUBSCRIPTS)
-def test_einsum_agrees_with_pytorch_to_second_order(case):
-    torch = pytest.importorskip("torch")
-    subscripts, *shapes = case
-    values = arrays(*shapes)
-    xs = inputs(ag.Graph(), values)
-    ts = [torch.tensor(value, requires_grad=True) for value in values]
-    y, z = ag.ops.einsum(subscripts, *xs), torch.einsum(subscripts, *ts)
-    (weights,) = arrays(y.shape)
-    first = ag.gradients([y], xs, seeds=[weights])
-    second = ag.gradients(sum((node * node).sum() for node in first), xs)
-    wanted = torch.autograd.grad(z, ts, torch.tensor(weights), create_graph=True)
-    total = sum((node * node).sum() for node in wanted)
-    wanted_second = (
-        torch.autograd.grad(total, ts, allow_unused=True)
-        if total.requires_grad
-        else [None] * len(ts)
-    )
-    got = evaluate([y, *first, *second], dict(zip(xs, values, strict=True)))
-    for mine, other in zip(got, [z, *wanted, *wanted_second], strict=True):
-        other = np.zeros_like(mine) if other is None else other.numpy(force=True)
-        np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-12)
-
-
 @each("unknown", [False, True])
 @each("case", SUBSCRIPTS)
 def test_einsum_takes_symbols_and_dims_that_only_the_run_knows(case, unknown):
@@ -224,21 +199,12 @@ TENSORDOT = [
 ]
 
 
-@pytest.mark.oracle
 @each("left, right, axes", TENSORDOT)
-def test_tensordot_agrees_with_numpy_and_pytorch(left, right, axes):
-    torch = pytest.importorskip("torch")
+def test_tensordot_is_that_of_numpy(left, right, axes):
     values = arrays(left, right)
     x, y = inputs(ag.Graph(), values)
-    z = ag.ops.tensordot(x, y, axes)
-    (ct,) = arrays(z.shape)
-    got = evaluate([z, *ag.gradients([z], [x, y], seeds=[ct])], {x: values[0], y: values[1]})
-    ts = [torch.tensor(value, requires_grad=True) for value in values]
-    their_axes = axes if isinstance(axes, int) else [[a] if isinstance(a, int) else a for a in axes]
-    other = torch.tensordot(*ts, their_axes)
-    np.testing.assert_allclose(got[0], np.tensordot(*values, axes), rtol=1e-12)
-    for mine, wanted in zip(got[1:], torch.autograd.grad(other, ts, torch.tensor(ct)), strict=True):
-        np.testing.assert_allclose(mine, wanted.numpy(), rtol=1e-9)
+    (got,) = evaluate(ag.ops.tensordot(x, y, axes), {x: values[0], y: values[1]})
+    np.testing.assert_allclose(got, np.tensordot(*values, axes), rtol=1e-12)
 
 
 @each(

@@ -84,42 +84,6 @@ def test_sizes_without_axes_belong_to_the_last_ones():
     near(got, np.fft.fftn(value, (2, 6), (-2, -1)))
 
 
-@pytest.mark.oracle
-@each("norm", ["backward", "ortho", "forward"])
-@each("n", [None, 3, 8])
-@each("name", ALONG)
-def test_gradients_agree_with_pytorch_to_second_order(name, n, norm):
-    torch = pytest.importorskip("torch")
-    for dtype in dtypes(name)[1::2]:
-        value = signal(2, 5, dtype=dtype)
-        x, t = ag.Graph().input("x", (2, 5), dtype), torch.tensor(value, requires_grad=True)
-        y = getattr(ag.ops, name)(x, n, norm=norm)
-        z = getattr(torch.fft, name)(t, n, norm=norm)
-        weights = signal(*y.shape, dtype=y.dtype)
-        # Squares make the gradient depend on x.
-        (first,) = ag.gradients([y * y], [x], seeds=[weights])
-        (second,) = ag.gradients([first * first], [x], seeds=[value])
-        (wanted,) = torch.autograd.grad(z * z, t, torch.tensor(weights), create_graph=True)
-        (wanted_second,) = torch.autograd.grad(wanted * wanted, t, torch.tensor(value))
-        got = evaluate([y, first, second], {x: value})
-        for mine, other in zip(got, [z, wanted, wanted_second], strict=True):
-            other = other.numpy(force=True)
-            np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
-
-
-@pytest.mark.oracle
-def test_gradients_over_axes_agree_with_pytorch():
-    torch = pytest.importorskip("torch")
-    value, ct = signal(3, 4, dtype="complex128"), signal(2, 6, dtype="complex128")
-    for name in OVER:
-        x, t = ag.Graph().input("x", (3, 4), "complex128"), torch.tensor(value, requires_grad=True)
-        y = getattr(ag.ops, name)(x, (2, 6), (0, 1))
-        z = getattr(torch.fft, name)(t, (2, 6), (0, 1))
-        (wanted,) = torch.autograd.grad(z, t, torch.tensor(ct))
-        (got,) = evaluate(ag.gradients([y], [x], seeds=[ct]), {x: value})
-        np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-9)
-
-
 TWO_AND_MORE = "fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn".split()
 HERMITIAN = "hfft2 ihfft2 hfftn ihfftn".split()
 
@@ -155,30 +119,6 @@ def test_transforms_of_hermitian_signals_are_those_of_numpy(name, n, norm):
         x = ag.Graph().input("x", value.shape, dtype)
         (got,) = evaluate([getattr(np.fft, name)(x, n, -1, norm)], {x: value})
         near(got, getattr(np.fft, name)(value, n, -1, norm))
-
-
-@pytest.mark.oracle
-@each("norm", ["backward", "ortho", "forward"])
-@each("s", [None, (4, 6)])
-@each("name", [*TWO_AND_MORE, *HERMITIAN, "hfft", "ihfft"])
-def test_gradients_of_the_others_agree_with_pytorch(name, s, norm):
-    torch = pytest.importorskip("torch")
-    real = name.startswith(("rfft", "ihfft"))
-    value = signal(3, 4, dtype="float64" if real else "complex128")
-    x, t = ag.Graph().input("x", (3, 4), value.dtype), torch.tensor(value, requires_grad=True)
-    size = s if name[-1] in "2n" or s is None else s[0]
-    y = getattr(ag.ops, name)(x, size, norm=norm)
-    z = getattr(torch.fft, name)(t, size, norm=norm)
-    weights = signal(*y.shape, dtype=y.dtype)
-    (first,) = ag.gradients([y * y], [x], seeds=[weights])
-    (second,) = ag.gradients([first * first], [x], seeds=[value])
-    (wanted,) = torch.autograd.grad(z * z, t, torch.tensor(weights), create_graph=True)
-    (wanted_second,) = torch.autograd.grad(wanted * wanted, t, torch.tensor(value))
-    for mine, other in zip(
-        evaluate([y, first, second], {x: value}), [z, wanted, wanted_second], strict=True
-    ):
-        other = other.resolve_conj().numpy(force=True)
-        np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
 
 
 @each("dim", ["n", None])

@@ -85,10 +85,7 @@ def of_torch(torch, options, dtype="float64"):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(
-    ("name", "shapes", "options"),
-    [pytest.param(*row, id=f"{row[0]}-{number}") for number, row in enumerate(ROWS)],
-)
+@each("name, shapes, options", ROWS)
 def test_functions_equal_those_of_pytorch_to_second_order(name, shapes, options):
     low = options.get("low", -2.0)
     options = {key: value for key, value in options.items() if key != "low"}

@@ -294,17 +294,6 @@ def test_gather_is_that_of_pytorch(axis):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_take_along_axis_is_that_of_pytorch(axis):
-    index = RNG.integers(0, X.shape[axis], X.shape)
-    compare(
-        lambda x: ops.take_along_axis(x, index, axis),
-        lambda torch, t: torch.take_along_dim(t, torch.tensor(index), axis),
-        [X],
-    )
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("axis", [0, 1, 2])
 def test_scatter_add_is_that_of_pytorch(axis):
     """With more values than positions PyTorch has the value, but its gradient raises."""
     index, src = RNG.integers(0, X.shape[axis], (2, 3, 2)), RNG.normal(size=(3, 3, 4))

@@ -263,16 +263,3 @@ def test_one_hot_wants_integers_and_a_depth():
         ag.ops.one_hot(g.input("x", (3,), "float32"), 4)
     with pytest.raises(ShapeError, match="depth -1 is negative"):
         ag.ops.one_hot(g.input("i", (3,), "int64"), -1)
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("index", [(ROWS,), (slice(None), COLS), (ROWS, slice(1, 3), 2)], ids=str)
-def test_gradients_of_getitem_equal_those_of_pytorch(index):
-    torch = pytest.importorskip("torch")
-    x = ag.Graph().input("x", X.shape, "float64")
-    y = ag.ops.getitem(x, index)
-    (grad,) = evaluate(ag.gradients((y * y * y).sum(), [x]), {x: X})
-    theirs = torch.tensor(X, requires_grad=True)
-    parts = tuple(torch.tensor(i) if isinstance(i, np.ndarray) else i for i in index)
-    (theirs[parts] ** 3).sum().backward()
-    assert np.allclose(grad, theirs.grad.numpy(), rtol=1e-9)

@@ -199,21 +199,3 @@ def test_complex_gradients_are_adjoints():
     (dx,) = evaluate(ag.gradients(z, x, seeds=[ct]), {x: a, y: b})
     (tangent,) = evaluate(tangents(z, {x: g.constant(t)}), {x: a, y: b})
     assert np.allclose(np.vdot(tangent, ct), np.vdot(t, dx), rtol=1e-12)
-
-
-@pytest.mark.oracle
-@each("left, right", SHAPES)
-@each("dtype", ["float64", "complex128"])
-def test_gradients_of_matmul_equal_those_of_pytorch(left, right, dtype):
-    torch = pytest.importorskip("torch")
-    values = arrays(left, right, dtype=dtype)
-    if dtype == "complex128":
-        values = [value + 1j * value[..., ::-1] for value in values]
-    x, y = inputs(ag.Graph(), values)
-    z = ag.ops.matmul(x, y)
-    (seed,) = arrays(z.shape, dtype=dtype)
-    grads = evaluate(ag.gradients(z, [x, y], seeds=[seed]), {x: values[0], y: values[1]})
-    theirs = [torch.tensor(value, requires_grad=True) for value in values]
-    torch.matmul(*theirs).backward(torch.tensor(seed))
-    for grad, their in zip(grads, theirs, strict=True):
-        assert np.allclose(grad, their.grad.numpy(), rtol=1e-9, atol=1e-12)

@@ -28,7 +28,7 @@ NOT_MET = {
     ),
     "stands in graphs whose sizes only a run knows": (
         "arange concatenate_part concatenate_part_adjoint concatenate_starts flatten "
-        "getitem_adjoint_like reshape_like resize_axis resize_axis_like size_along size_of "
+        "getitem_adjoint_like reshape_like size_along size_of "
         "split_part split_part_adjoint"
     ),
     "is put there by a rewrite": "one_unless_nan",

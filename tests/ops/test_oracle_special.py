@@ -8,7 +8,7 @@ from tests._evaluate import evaluate
 from tests.ops._oracle import compare_call as compare
 
 torch = pytest.importorskip("torch")
-scipy_special = pytest.importorskip("scipy.special")
+pytest.importorskip("scipy.special")
 pytestmark = pytest.mark.oracle
 
 

@@ -33,10 +33,6 @@ AVERAGE_ONLY = [
 ]
 
 
-def rows(cases):
-    return [pytest.param(*case, id=f"{number}") for number, case in enumerate(cases)]
-
-
 def both(name, settings):
     def ours(x):
         return getattr(ag.ops, name)(x, **settings)
@@ -48,19 +44,19 @@ def both(name, settings):
 
 
 @pytest.mark.oracle
-@each("axes, shape, settings", rows(COMMON + MAX_ONLY))
+@each("axes, shape, settings", COMMON + MAX_ONLY)
 def test_max_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
     compare(*both(f"max_pool{axes}d", settings), draw(shape))
 
 
 @pytest.mark.oracle
-@each("axes, shape, settings", rows(COMMON + AVERAGE_ONLY))
+@each("axes, shape, settings", COMMON + AVERAGE_ONLY)
 def test_average_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
     compare(*both(f"avg_pool{axes}d", settings), draw(shape))
 
 
 @pytest.mark.oracle
-@each("axes, shape, settings", rows(COMMON + MAX_ONLY))
+@each("axes, shape, settings", COMMON + MAX_ONLY)
 def test_indices_of_a_max_pool_are_those_of_pytorch(axes, shape, settings):
     torch = pytest.importorskip("torch")
     (value,) = draw(shape)
@@ -118,7 +114,7 @@ FRACTIONAL = [
 
 
 @pytest.mark.oracle
-@each("axes, shape, settings", rows(FRACTIONAL))
+@each("axes, shape, settings", FRACTIONAL)
 def test_fractional_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
     name = f"fractional_max_pool{axes}d"
     lead = (1, *shape)[-axes - 2 : -axes]

@@ -213,20 +213,3 @@ def test_a_thousand_arrays_are_joined():
     z = ag.ops.concatenate([x] * 1000)
     assert z.shape == (2000,)
     assert np.array_equal(evaluate(z, {x: np.arange(2.0)})[0], np.tile([0.0, 1.0], 1000))
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("name", ["concatenate", "stack"])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_gradients_of_joining_equal_those_of_pytorch(name, axis):
-    torch = pytest.importorskip("torch")
-    g = ag.Graph()
-    x, y = g.input("x", (2, 2), "float64"), g.input("y", (2, 2), "float64")
-    a, b = counted(2, 2) + 1, counted(2, 2) - 3
-    z = getattr(ag.ops, name)([x, y, x], axis)
-    grads = evaluate(ag.gradients((z * z * z).sum(), [x, y]), {x: a, y: b})
-    ours, theirs = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
-    join = torch.cat if name == "concatenate" else torch.stack
-    (join([ours, theirs, ours], axis) ** 3).sum().backward()
-    assert np.allclose(grads[0], ours.grad.numpy(), rtol=1e-9)
-    assert np.allclose(grads[1], theirs.grad.numpy(), rtol=1e-9)
