@@ -102,6 +102,7 @@ def poisson_nll_loss(
     full : bool
         Add Stirling's approximation of ``log(target!)`` for targets above 1.
     """
+    check_reduction(reduction)
     x, t = same_shape(x, targets)
     losses = exp(x) - t * x if log_input else x - t * log(x + float(eps))
     if full:
@@ -125,6 +126,7 @@ def gaussian_nll_loss(
     full : bool
         Add ``log(2 pi) / 2``.
     """
+    check_reduction(reduction)
     difference = square(subtract(x, targets))
     graph = difference.graph
     spread = graph.constant(var, dtype=difference.dtype) if is_weak(var) else graph.lift(var)
@@ -145,12 +147,14 @@ def margin_ranking_loss(
     x1, x2, targets : node or array
         Of one float dtype, shapes that broadcast; targets are 1 or -1.
     """
+    check_reduction(reduction)
     return reduced(relu(margin - (x1 - x2) * targets), reduction)
 
 
 @as_of(poisson_nll_loss)
 def soft_margin_loss(x: Any, targets: Any, *, reduction: str = "mean") -> Node:
     """Return ``log(1 + exp(-target x))`` of targets 1 and -1, otherwise as `poisson_nll_loss`."""
+    check_reduction(reduction)
     x, targets = same_shape(x, targets)
     return reduced(softplus(neg(x * targets)), reduction)
 
@@ -163,6 +167,7 @@ def hinge_embedding_loss(
 
     Takes `x` and `targets` as `poisson_nll_loss`.
     """
+    check_reduction(reduction)
     x, targets = same_shape(x, targets)
     alike = where(targets != -1, x, 0)
     return reduced(alike + where(targets != 1, relu(margin - x), 0), reduction)
@@ -183,6 +188,7 @@ def cosine_embedding_loss(
     targets : node or array
         1 or -1, shape (batch,) or ().
     """
+    check_reduction(reduction)
     cos = cosine_similarity(x1, x2, -1)
     targets = x1.graph.lift(targets)
     losses = where(targets == 1, 1 - cos, 0) + where(targets == -1, relu(cos - margin), 0)
@@ -203,6 +209,7 @@ def multilabel_soft_margin_loss(
     reduction : {"mean", "sum", "none"}
         Over the rows.
     """
+    check_reduction(reduction)
     x, targets = same_shape(x, targets)
     losses = neg(targets * logsigmoid(x) + (1 - targets) * logsigmoid(neg(x)))
     losses = losses if weight is None else losses * weight
@@ -232,6 +239,7 @@ def multi_margin_loss(
     weight : node or array, optional
         One factor per class, for the rows of that target.
     """
+    check_reduction(reduction)
     if p not in (1, 2):
         raise GraphTypeError(f"p is 1 or 2, got {p!r}")
     count = _classes(x)
@@ -259,6 +267,7 @@ def multilabel_margin_loss(x: Node, targets: Any, *, reduction: str = "mean") ->
     reduction : {"mean", "sum", "none"}
         Over the rows.
     """
+    check_reduction(reduction)
     count = _classes(x)
     targets = x.graph.lift(targets)
     counts = cumprod((targets >= 0).astype(x.dtype), -1)
@@ -316,6 +325,7 @@ def _triplet(
     anchor: Any, positive: Any, negative: Any, distance: Any, margin: float, swap: bool,
     reduction: str,
 ) -> Node:  # fmt: skip
+    check_reduction(reduction)
     first, near = same_shape(anchor, positive, negative)
     _, far = same_shape(first, negative)
     apart = distance(first, far)
@@ -484,6 +494,7 @@ def linear_cross_entropy(
     targets, **options
         As of `cross_entropy`.
     """
+    check_reduction(options.get("reduction", "mean"))
     return cross_entropy(linear(x, linear_weight, linear_bias), targets, **options)
 
 
@@ -585,6 +596,7 @@ def binary_cross_entropy(
     weight : node or array, optional
         Factor of each loss; broadcasts.
     """
+    check_reduction(reduction)
     p, t = same_shape(probabilities, targets)
     losses = neg(t * _log_floored(p) + (1 - t) * _log_of_rest_floored(p))
     return _weighted(losses, weight, reduction)
@@ -607,6 +619,7 @@ def bce_with_logits(
     pos_weight : node or array, optional
         Factor of the part of each loss with a positive target; broadcasts.
     """
+    check_reduction(reduction)
     x, t = same_shape(logits, targets)
     positive = t if pos_weight is None else t * pos_weight
     return _weighted(positive * softplus(neg(x)) + (1 - t) * softplus(x), weight, reduction)
@@ -626,6 +639,7 @@ def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = 
     targets : node or array
         -1 or 1, of the dtype and shape of `scores`.
     """
+    check_reduction(reduction)
     x, t = same_shape(scores, targets)
     return reduced(relu(float(margin) - t * x), reduction)
 

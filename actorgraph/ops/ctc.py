@@ -25,7 +25,7 @@ from actorgraph.ops._rules import declare, raises, returns, tangents
 from actorgraph.ops.broadcasting import broadcast_like, sum
 from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.indexing import check_classes
-from actorgraph.ops.losses import reduced
+from actorgraph.ops.losses import check_reduction, reduced
 from actorgraph.ops.reductions import mean
 
 __all__ = ["ctc_loss"]
@@ -321,6 +321,7 @@ def ctc_loss(
     >>> ag.ops.ctc_loss(x, np.ones((2, 2), int), [5, 5], [2, 1]).shape
     ()
     """
+    check_reduction(reduction)
     lift = log_probs.graph.lift
     lengths = lift(target_lengths)
     losses = build(

@@ -223,18 +223,17 @@ def plain_cross_entropy(logits: Node, targets: Any, reduction: str) -> Node:
     return astype(minus_at(log_softmax(wide), targets, reduction), logits.dtype)
 
 
-def check_reduction(reduction: str) -> None:
-    """Raise `GraphTypeError` where there is no such reduction."""
-    if reduction not in REDUCTIONS:
-        raise GraphTypeError(f"reduction is one of {REDUCTIONS}, got {reduction!r}")
-
-
 def reduced(losses: Node, reduction: str) -> Node:
     """Return losses, their sum or their mean."""
-    check_reduction(reduction)
     if reduction == "none":
         return losses
     return mean(losses) if reduction == "mean" else sum(losses)
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise `GraphTypeError` where there is no such reduction; called before nodes are built."""
+    if reduction not in REDUCTIONS:
+        raise GraphTypeError(f"reduction is one of {REDUCTIONS}, got {reduction!r}")
 
 
 @raises(types="The dtypes differ, or there is no such reduction.", shapes="The shapes differ.")
@@ -249,6 +248,7 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     reduction : {"mean", "sum", "none"}
         Over all elements; "none" gives one loss per element.
     """
+    check_reduction(reduction)
     difference = subtract(*same_shape(x, y))
     return reduced(multiply(difference, difference), reduction)
 
@@ -259,6 +259,7 @@ mse = mse_loss
 @as_of(mse_loss)
 def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     """Return ``abs(x - y)``, reduced as `mse_loss`; the slope is 0 where x = y."""
+    check_reduction(reduction)
     return reduced(abs(subtract(*same_shape(x, y))), reduction)
 
 
@@ -292,6 +293,7 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
     delta : float
         Above 0.
     """
+    check_reduction(reduction)
     return reduced(_bent(x, y, above_zero(delta, "delta", 1e-300)), reduction)
 
 
@@ -305,6 +307,7 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
 
     Huber's loss divided by beta; with ``beta = 0`` it is `l1_loss`.
     """
+    check_reduction(reduction)
     width = above_zero(beta, "beta", 0)
     if not width:
         return l1_loss(x, y, reduction=reduction)
