@@ -19,19 +19,18 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.store import CACHE_LINE
+
 _LEAST_BYTES, MOST_BYTES, _MOST_ROOMS = 1 << 15, 1 << 22, 16
 """Sizes that are worth it: malloc reuses smaller ones; for larger ones faults matter little."""
-
-_LINE = 64
-"""Bytes of a cache line, to which arrays are aligned."""
 
 _rooms: list[tuple[Any, int]] = []
 """Bytes, and the offset of the first whole cache line in them."""
 
 
 def _room(size: int) -> tuple[Any, int]:
-    raw = np.empty(size + _LINE, np.uint8)
-    return raw, -raw.ctypes.data % _LINE
+    raw = np.empty(size + CACHE_LINE, np.uint8)
+    return raw, -raw.ctypes.data % CACHE_LINE
 
 
 def _references(rooms: list[tuple[Any, int]]) -> int:
@@ -79,7 +78,7 @@ def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: b
     size = prod(shape) * dtype.itemsize
     lent = _lent.memory
     if lent is not None and _LEAST_BYTES <= size <= lent.size:
-        _lent.memory = lent[size + -size % _LINE :]
+        _lent.memory = lent[size + -size % CACHE_LINE :]
         if cleared:
             lent[:size].fill(0)
         return np.ndarray(shape, dtype, lent)
@@ -88,11 +87,11 @@ def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: b
     rooms = _rooms  # `clear` may replace it
     for place, (raw, begin) in enumerate(rooms):
         if getrefcount(raw) == _IDLE:
-            if raw.size < size + _LINE:
+            if raw.size < size + CACHE_LINE:
                 rooms[place] = raw, begin = _room(size)
             break
     else:
-        raw, begin = _room(max([size, *[one[0].size - _LINE for one in rooms]]))
+        raw, begin = _room(max([size, *[one[0].size - CACHE_LINE for one in rooms]]))
         if len(rooms) < _MOST_ROOMS:
             rooms.append((raw, begin))
     if cleared:
@@ -109,7 +108,7 @@ def reserve(count: int) -> None:
             if place == len(rooms):
                 rooms.append(_room(0))
             if rooms[place][0].size < most:  # users of the smaller one keep it
-                rooms[place] = found = _room(most - _LINE)
+                rooms[place] = found = _room(most - CACHE_LINE)
                 found[0].fill(0)  # touch its pages
 
 

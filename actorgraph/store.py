@@ -41,7 +41,7 @@ _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enable
 """Whether reference counts are exact; if not, every array counts as referenced."""
 
 
-_LINE = 64
+CACHE_LINE = 64
 """Bytes of a cache line, at which arrays begin: a step that stores across lines takes longer."""
 
 
@@ -321,8 +321,8 @@ def _lie_alike(one: Array, other: Array) -> bool:
 
 
 def _empty_like(array: Array) -> Array:
-    raw = _Memory(array.nbytes + _LINE, np.uint8)
-    return _Memory(array.shape, array.dtype, raw, -raw.ctypes.data % _LINE).view(np.ndarray)
+    raw = _Memory(array.nbytes + CACHE_LINE, np.uint8)
+    return _Memory(array.shape, array.dtype, raw, -raw.ctypes.data % CACHE_LINE).view(np.ndarray)
 
 
 def _copied(array: Array) -> Array:

@@ -118,11 +118,14 @@ def _vjp_of(derivative: Derivative, argnum: int) -> Derivative:
 
 
 def unary(
-    name: str, forward: Any, derivative: Derivative | None, doc: str, *,
+    name: str, derivative: Derivative | None, doc: str, *, forward: Any = None,
     scheme: str = "x[*s] -> x[*s]", notes: str = "", **more: Any,
 ) -> Unary:  # fmt: skip
-    """Declare an elementwise op of one argument and return ``op(x)``."""
-    op = nary_elementwise(name, scheme, forward, (derivative,), doc=doc, **more)
+    """Declare an elementwise op of one argument and return ``op(x)``.
+
+    Its forward is the ufunc of its name, unless another one is given.
+    """
+    op = nary_elementwise(name, scheme, forward or name, (derivative,), doc=doc, **more)
 
     def function(x: Any) -> Node:
         if isinstance(x, Node):
@@ -133,11 +136,11 @@ def unary(
 
 
 def binary(
-    name: str, forward: Any, derivatives: tuple[Derivative | None, Derivative | None], doc: str, *,
-    scheme: str = "x[*s] -> x[*t] -> x[*s|t]", notes: str = "", **more: Any,
+    name: str, derivatives: tuple[Derivative | None, Derivative | None], doc: str, *,
+    forward: Any = None, scheme: str = "x[*s] -> x[*t] -> x[*s|t]", notes: str = "", **more: Any,
 ) -> Binary:  # fmt: skip
-    """Declare a broadcasting elementwise op of two arguments and return ``op(x, y)``."""
-    op = nary_elementwise(name, scheme, forward, derivatives, doc=doc, **more)
+    """Declare a broadcasting elementwise op of two arguments, as `unary`; return ``op(x, y)``."""
+    op = nary_elementwise(name, scheme, forward or name, derivatives, doc=doc, **more)
 
     def function(x: Any, y: Any) -> Node:
         return build(op, x, y)

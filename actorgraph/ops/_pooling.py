@@ -18,7 +18,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, FRESH_OUT, KEPT, Op, Sample
 from actorgraph.ops._arrays import combine_at, is_traced, through_float32
 from actorgraph.ops._rules import declare, on
-from actorgraph.ops.windows import Frame, frame_of, known, out_sizes, pads_of, taps
+from actorgraph.ops.windows import Frame, build_sized, frame_of, out_sizes, pads_of, taps
 from actorgraph.types import Checks, Shape
 
 Ints = tuple[int, ...]
@@ -292,15 +292,9 @@ def _spread_shape(checks: Checks, ct: Shape, *like: Shape, size: Any, **attrs: A
     return (*ct[: len(ct) - axes], *sizes)
 
 
-def _average_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
-    sizes = x.dims[x.ndim - len(attrs["kernel"]) :]
-    if known(sizes):
-        return build(_SPREAD, ct, size=sizes, **attrs)
-    return build(_SPREAD, ct, x, size=None, **attrs)
-
-
 AVERAGE: Op = declare(
-    "avg_pool", "f[*s] -> f[*out]", _average_forward, shape=_pooled_shape, vjp=(_average_vjp,),
+    "avg_pool", "f[*s] -> f[*out]", _average_forward, shape=_pooled_shape,
+    vjp=(lambda ct, y, x, **at: build_sized(_SPREAD, (ct,), x, len(at["kernel"]), **at),),
     linear=(0,), cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
         on((2, 1, 4, 5), **_PLAIN, divisor="all"), on((2, 6), **_OVERLAP, divisor="inside"),

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph.errors import ShapeError
-from actorgraph.graph import Node, build
+from actorgraph.graph import build
 from actorgraph.op import Op
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._pooling import pool_put, pool_take
 from actorgraph.ops._rules import declare, each, on
-from actorgraph.ops.windows import known
+from actorgraph.ops.windows import build_sized
 from actorgraph.types import Checks, Shape
 
 SHARPNESS = -0.75
@@ -236,17 +236,12 @@ def _adjoint_forward(
     return ct
 
 
-def _resample_vjp(ct: Node, y: Node, x: Node, size: Sizes, **attrs: Any) -> Node:
-    axes = len(size)
-    sizes = x.dims[x.ndim - axes :]
-    if known(sizes):
-        return build(_ADJOINT, ct, size=sizes, axes=axes, **attrs)
-    return build(_ADJOINT, ct, x, size=None, axes=axes, **attrs)
-
-
 RESAMPLE: Op = declare(
     "resample", "f[*s] -> f[*out]", _resample_forward,
-    shape=lambda checks, x, size, **attrs: (*x[: len(x) - len(size)], *size), vjp=(_resample_vjp,),
+    shape=lambda checks, x, size, **attrs: (*x[: len(x) - len(size)], *size),
+    vjp=(lambda ct, y, x, size, **at: (
+        build_sized(_ADJOINT, (ct,), x, len(size), axes=len(size), **at)
+    ),),
     linear=(0,), cost=lambda shapes, result, attrs: 4 * len(attrs["size"]) * prod(result),
     samples=(
         on((2, 3, 4), size=(5, 2), mode="nearest", ratios=None),

@@ -90,7 +90,7 @@ def _replaced(xp: Any, result: Any, where: Any, x: Any) -> Any:
 
 
 _sigmoid = unary(
-    "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
+    "sigmoid", lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).", forward=_sigmoid_forward,
     scheme=_FLOAT, flops=8, memory=IN_PLACE, rule=_GATE,
 )  # fmt: skip
 
@@ -113,14 +113,14 @@ expit = sigmoid
 
 
 _softplus = unary(
-    "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
-    "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
-    rule=_SOFT,
+    "softplus", lambda t, y, x: -(t * expm1(-y)),
+    "log(1 + exp(x)), which is x where exp(x) overflows.", forward=_softplus_forward, scheme=_FLOAT,
+    flops=12, memory=KEPT_OUT, rule=_SOFT,
 )  # fmt: skip
 logsigmoid = unary(
-    "logsigmoid", _logsigmoid_forward, lambda t, y, x: -(t * expm1(y)),
-    "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
-    rule=f"subtract(minimum(x, 0), {_LOG_OF_SUM})",
+    "logsigmoid", lambda t, y, x: -(t * expm1(y)),
+    "log(sigmoid(x)), computed as -log(1 + exp(-x)).", forward=_logsigmoid_forward, scheme=_FLOAT,
+    flops=12, memory=KEPT_OUT, rule=f"subtract(minimum(x, 0), {_LOG_OF_SUM})",
 )  # fmt: skip
 
 
@@ -141,14 +141,14 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 
 
 where_positive: Binary = binary(
-    "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
-    "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
+    "where_positive", (lambda t, z, x, y: where_positive(t, y), None), "x where y > 0, else 0.",
+    forward=select_positive, scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
     rule="where(greater(y, 0), x, 0)", memory=IN_PLACE._replace(scratch=True),
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
-    "relu", lambda xp, x, out=None: at_least(xp, x, zero(xp, x), out),
-    lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]",
+    "relu", lambda t, y, x: where_positive(t, y), "max(x, 0).",
+    forward=lambda xp, x, out=None: at_least(xp, x, zero(xp, x), out), scheme="r[*s] -> r[*s]",
     rule="maximum(x, 0)", memory=IN_PLACE,
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
     "``where(y > 0, ct, 0)`` gives it.",
@@ -170,15 +170,15 @@ def _mish_slope(x: Node) -> Node:
 
 
 silu = unary(
-    "silu", lambda xp, x: xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x)),
-    lambda t, y, x: t * (sigmoid(x) * (_near(x) * (1 - sigmoid(x)) + 1)),
-    "x * sigmoid(x), also called swish.", scheme=_FLOAT, flops=10,
-    rule=f"multiply(maximum(x, {-_FAR}), {_GATE})",
+    "silu", lambda t, y, x: t * (sigmoid(x) * (_near(x) * (1 - sigmoid(x)) + 1)),
+    "x * sigmoid(x), also called swish.",
+    forward=lambda xp, x: xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x)),
+    scheme=_FLOAT, flops=10, rule=f"multiply(maximum(x, {-_FAR}), {_GATE})",
 )  # fmt: skip
 mish = unary(
-    "mish", lambda xp, x: xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x))),
-    lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).", scheme=_FLOAT, flops=20,
-    rule=f"multiply(maximum(x, {-_FAR}), tanh({_SOFT}))",
+    "mish", lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
+    forward=lambda xp, x: xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x))),
+    scheme=_FLOAT, flops=20, rule=f"multiply(maximum(x, {-_FAR}), tanh({_SOFT}))",
 )  # fmt: skip
 
 
@@ -190,13 +190,13 @@ def _softsign_forward(xp: Any, x: Any) -> Any:
 
 
 softsign = unary(
-    "softsign", _softsign_forward, lambda t, y, x: t * (1 / (abs(x) + 1)) ** 2,
-    "x / (1 + abs(x)).", scheme=_FLOAT, flops=4,
+    "softsign", lambda t, y, x: t * (1 / (abs(x) + 1)) ** 2, "x / (1 + abs(x)).",
+    forward=_softsign_forward, scheme=_FLOAT, flops=4,
     rule="where(less(absolute(x), 1e30), divide(x, add(absolute(x), 1)), sign(x))",
 )  # fmt: skip
 tanhshrink = unary(
-    "tanhshrink", "subtract(x, tanh(x))", lambda t, y, x: t * tanh(x) ** 2,
-    "x - tanh(x).", scheme="x[*s] -> x[*s]", flops=6,
+    "tanhshrink", lambda t, y, x: t * tanh(x) ** 2, "x - tanh(x).", forward="subtract(x, tanh(x))",
+    scheme="x[*s] -> x[*s]", flops=6,
 )  # fmt: skip
 
 
@@ -309,13 +309,12 @@ def relu6(x: Node) -> Node:
 
 _SIXTH = "divide(minimum(maximum(add(x, 3), 0), 6), 6)"
 hardsigmoid = unary(
-    "hardsigmoid", _SIXTH, lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0),
-    "clip(x + 3, 0, 6) / 6.", scheme=_FLOAT, flops=6, notes="The gradient is 0 at -3 and 3.",
+    "hardsigmoid", lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0), "clip(x + 3, 0, 6) / 6.",
+    forward=_SIXTH, scheme=_FLOAT, flops=6, notes="The gradient is 0 at -3 and 3.",
 )  # fmt: skip
 hardswish = unary(
-    "hardswish", f"multiply(maximum(x, -3), {_SIXTH})",
-    lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
-    "x * hardsigmoid(x).", scheme=_FLOAT, flops=6,
+    "hardswish", lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
+    "x * hardsigmoid(x).", forward=f"multiply(maximum(x, -3), {_SIXTH})", scheme=_FLOAT, flops=6,
     notes="The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, "
     "2019.",
 )  # fmt: skip
@@ -326,10 +325,10 @@ _LEAKY = _op(
     "where(greater(x, 0), x, multiply(x, slope))", slope=0.1,
 )  # fmt: skip
 _prelu = binary(
-    "prelu", lambda xp, x, w: chosen(xp, xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
-    (lambda t, y, x, w: where(x > 0, t, t * w), lambda t, y, x, w: where(x > 0, 0, t * x)),
-    "x where x > 0, else weight * x.", scheme="f[*s] -> f[*t] -> f[*s|t]", flops=4,
-    rule="where(greater(x, 0), x, multiply(x, y))",
+    "prelu", (lambda t, y, x, w: where(x > 0, t, t * w), lambda t, y, x, w: where(x > 0, 0, t * x)),
+    "x where x > 0, else weight * x.",
+    forward=lambda xp, x, w: chosen(xp, xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
+    scheme="f[*s] -> f[*t] -> f[*s|t]", flops=4, rule="where(greater(x, 0), x, multiply(x, y))",
 )  # fmt: skip
 
 

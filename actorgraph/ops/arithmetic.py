@@ -89,35 +89,35 @@ def complex_sign(x: Node) -> Node:
 _NUMBER, _REAL = "n[*s] -> n[*s]", "r[*s] -> r[*s]"
 _NUMBERS, _REALS = "n[*s] -> n[*t] -> n[*s|t]", "r[*s] -> r[*t] -> r[*s|t]"
 
-neg = unary("neg", "negative", lambda t, y, x: -t, "Negate.", scheme=_NUMBER, linear=(0,))
+neg = unary("neg", lambda t, y, x: -t, "Negate.", forward="negative", scheme=_NUMBER, linear=(0,))
 subtract = binary(
-    "subtract", "subtract", (lambda t, z, x, y: t, lambda t, z, x, y: -t), "Subtract.",
-    scheme=_NUMBERS, linear=(0, 1), jointly=(),
+    "subtract", (lambda t, z, x, y: t, lambda t, z, x, y: -t), "Subtract.", scheme=_NUMBERS,
+    linear=(0, 1), jointly=(),
 )  # fmt: skip
 multiply = binary(
-    "multiply", "multiply", (lambda t, z, x, y: t * y, lambda t, z, x, y: t * x), "Multiply.",
-    scheme=_NUMBERS, linear=(0, 1),
+    "multiply", (lambda t, z, x, y: t * y, lambda t, z, x, y: t * x), "Multiply.", scheme=_NUMBERS,
+    linear=(0, 1),
 )  # fmt: skip
 divide = binary(
-    "divide", "divide", (lambda t, z, x, y: t / y, lambda t, z, x, y: -(t * (z / y))),
+    "divide", (lambda t, z, x, y: t / y, lambda t, z, x, y: -(t * (z / y))),
     "Divide floats; integers have to be converted with ``.astype`` first.", low=0.5, linear=(0,),
 )  # fmt: skip
 floor_divide = binary(
-    "floor_divide", "floor_divide", (None, None), "The largest integer <= x / y.",
-    scheme=_REALS, low=0.5, flops=40, notes="Piecewise constant: its gradient is zero.",
+    "floor_divide", (None, None), "The largest integer <= x / y.", scheme=_REALS, low=0.5, flops=40,
+    notes="Piecewise constant: its gradient is zero.",
 )  # fmt: skip
 mod = binary(
-    "mod", "remainder", (lambda t, z, x, y: t, lambda t, z, x, y: -(t * (x // y))),
-    "Remainder of `floor_divide`, with the sign of y.", scheme=_REALS, low=0.5, flops=40,
-    notes="Gradients: 1 for x, -floor(x / y) for y.",
+    "mod", (lambda t, z, x, y: t, lambda t, z, x, y: -(t * (x // y))),
+    "Remainder of `floor_divide`, with the sign of y.", forward="remainder", scheme=_REALS, low=0.5,
+    flops=40, notes="Gradients: 1 for x, -floor(x / y) for y.",
 )  # fmt: skip
 
 _abs = unary(
-    "abs", "absolute", lambda t, y, x: t * sign(x), "Absolute value.", scheme=_REAL,
+    "abs", lambda t, y, x: t * sign(x), "Absolute value.", forward="absolute", scheme=_REAL,
     notes="The gradient at 0 is 0.",
 )  # fmt: skip
 _sign: Unary = unary(
-    "sign", "sign", None, "-1, 0 or 1.", scheme=_REAL,
+    "sign", None, "-1, 0 or 1.", scheme=_REAL,
     notes="Piecewise constant: its gradient is zero, also at 0.",
 )  # fmt: skip
 
@@ -152,22 +152,22 @@ def sign(x: Any) -> Node:
 raises(types="`x` is bool.")(sign)
 
 
-square = unary("square", "square", lambda t, y, x: t * (x + x), "x * x.", scheme=_NUMBER)
+square = unary("square", lambda t, y, x: t * (x + x), "x * x.", scheme=_NUMBER)
 cube = unary(
-    "cube", "multiply(multiply(x, x), x)", lambda t, y, x: t * (square(x) * 3),
-    "x * x * x.", scheme=_NUMBER, flops=2,
+    "cube", lambda t, y, x: t * (square(x) * 3), "x * x * x.",
+    forward="multiply(multiply(x, x), x)", scheme=_NUMBER, flops=2,
 )  # fmt: skip
-reciprocal = unary("reciprocal", "reciprocal", lambda t, y, x: -(t * square(y)), "1 / x.", low=0.5)
+reciprocal = unary("reciprocal", lambda t, y, x: -(t * square(y)), "1 / x.", low=0.5)
 sqrt = unary(
-    "sqrt", "sqrt", lambda t, y, x: t / (y + y), "Square root.", low=0.5,
+    "sqrt", lambda t, y, x: t / (y + y), "Square root.", low=0.5,
     notes="The gradient at 0 is infinite.",
 )  # fmt: skip
 rsqrt: Unary = unary(
-    "rsqrt", "reciprocal(sqrt(x))", lambda t, y, x: t * (y / x * -0.5),
-    "1 / sqrt(x).", low=0.5, flops=4,
+    "rsqrt", lambda t, y, x: t * (y / x * -0.5), "1 / sqrt(x).", forward="reciprocal(sqrt(x))",
+    low=0.5, flops=4,
 )  # fmt: skip
 cbrt = unary(
-    "cbrt", "cbrt", lambda t, y, x: t / (square(y) * 3), "Cube root, also of negative numbers.",
+    "cbrt", lambda t, y, x: t / (square(y) * 3), "Cube root, also of negative numbers.",
     scheme="f[*s] -> f[*s]", low=0.5, flops=20, notes="The gradient at 0 is infinite.",
 )  # fmt: skip
 
@@ -191,9 +191,8 @@ def _power_by_exponent(t: Node, z: Node, x: Node, y: Node) -> Node:
 
 
 _power = binary(
-    "power", "power", (_power_by_base, _power_by_exponent), "x ** y.", scheme=_NUMBERS, low=0.5,
-    flops=10,
-)  # fmt: skip
+    "power", (_power_by_base, _power_by_exponent), "x ** y.", scheme=_NUMBERS, low=0.5, flops=10
+)
 
 _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
     0: lambda x: broadcast_like(x.graph.constant(np.ones((), x.dtype)), x), 1: lambda x: x,

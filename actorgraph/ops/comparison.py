@@ -54,12 +54,10 @@ equal, not_equal = _comparison("equal", "==", _ANY), _comparison("not_equal", "!
 less, less_equal = _comparison("less", "<"), _comparison("less_equal", "<=")
 greater, greater_equal = _comparison("greater", ">"), _comparison("greater_equal", ">=")
 
-logical_and = binary("logical_and", "logical_and", _NONE, "x and y.", scheme=_BOOLS, bools=(0, 1))
-logical_or = binary("logical_or", "logical_or", _NONE, "x or y.", scheme=_BOOLS, bools=(0, 1))
-logical_xor = binary("logical_xor", "logical_xor", _NONE, "x != y.", scheme=_BOOLS, bools=(0, 1))
-logical_not = unary(
-    "logical_not", "logical_not", None, "not x.", scheme="bool[*s] -> bool[*s]", bools=(0,)
-)
+logical_and = binary("logical_and", _NONE, "x and y.", scheme=_BOOLS, bools=(0, 1))
+logical_or = binary("logical_or", _NONE, "x or y.", scheme=_BOOLS, bools=(0, 1))
+logical_xor = binary("logical_xor", _NONE, "x != y.", scheme=_BOOLS, bools=(0, 1))
+logical_not = unary("logical_not", None, "not x.", scheme="bool[*s] -> bool[*s]", bools=(0,))
 
 
 _DEFAULTS = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
@@ -126,12 +124,12 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
 def _ints(name: str, doc: str, notes: str = "") -> Binary:
     samples = tuple(Sample(shapes, ints={0: 40, 1: 7}) for shapes in _SHAPES)
     scheme = "i[*s] -> i[*t] -> i[*s|t]"
-    return binary(name, name, _NONE, doc, scheme=scheme, samples=samples, notes=notes)
+    return binary(name, _NONE, doc, scheme=scheme, samples=samples, notes=notes)
 
 
 def _one_int(name: str, ufunc: str, doc: str, result: str) -> Unary:
     samples = tuple(Sample((shape,), ints={0: 40}) for shape in ((3, 4), (), (0, 2)))
-    return unary(name, ufunc, None, doc, scheme=f"i[*s] -> {result}[*s]", samples=samples)
+    return unary(name, None, doc, forward=ufunc, scheme=f"i[*s] -> {result}[*s]", samples=samples)
 
 
 def _is_bool(value: Any) -> bool:
@@ -171,48 +169,46 @@ lcm = _ints("lcm", "Least common multiple.")
 _PAIR, _FLOAT = "f[*s] -> f[*t] -> f[*s|t]", "f[*s] -> f[*s]"
 
 copysign: Binary = binary(
-    "copysign", "copysign", (lambda t, z, x, y: t * (sign(x) * copysign(1.0, y)), None),
+    "copysign", (lambda t, z, x, y: t * (sign(x) * copysign(1.0, y)), None),
     "The size of x with the sign of y.", scheme=_PAIR,
     notes="The gradient of x is 1 or -1, 0 at 0; that of y is zero.",
 )  # fmt: skip
 fmod = binary(
-    "fmod", "fmod", (lambda t, z, x, y: t, lambda t, z, x, y: -(t * trunc(x / y))),
+    "fmod", (lambda t, z, x, y: t, lambda t, z, x, y: -(t * trunc(x / y))),
     "Remainder of a division rounded towards zero, with the sign of x.",
     scheme="r[*s] -> r[*t] -> r[*s|t]", low=0.5, flops=40,
     notes="Gradients: 1 for x, -trunc(x / y) for y.",
 )  # fmt: skip
 heaviside = binary(
-    "heaviside", "heaviside", (None, lambda t, z, x, y: where(x == 0, t, 0)),
+    "heaviside", (None, lambda t, z, x, y: where(x == 0, t, 0)),
     "0 where x < 0, 1 where x > 0, and y where x is 0.", scheme=_PAIR,
     notes="Piecewise constant in x: only y has a gradient, where x is 0.",
 )  # fmt: skip
 nextafter = binary(
-    "nextafter", "nextafter", (lambda t, z, x, y: t, None), "The float next to x towards y.",
-    scheme=_PAIR, notes="The gradient of x is 1, that of y zero.",
+    "nextafter", (lambda t, z, x, y: t, None), "The float next to x towards y.", scheme=_PAIR,
+    notes="The gradient of x is 1, that of y zero.",
 )  # fmt: skip
 signbit = unary(
-    "signbit", "signbit", None, "Whether the sign is minus, of -0.0 too.",
-    scheme="f[*s] -> bool[*s]",
-)  # fmt: skip
+    "signbit", None, "Whether the sign is minus, of -0.0 too.", scheme="f[*s] -> bool[*s]"
+)
 spacing = unary(
-    "spacing", "spacing", None, "Distance to the next float away from zero.", scheme=_FLOAT,
+    "spacing", None, "Distance to the next float away from zero.", scheme=_FLOAT,
     notes="Piecewise constant: its gradient is zero.",
 )  # fmt: skip
 frac: Unary = unary(
-    "frac", lambda xp, x: xp.modf(x)[0], lambda t, y, x: t, "x without its integer part.",
+    "frac", lambda t, y, x: t, "x without its integer part.", forward=lambda xp, x: xp.modf(x)[0],
     scheme=_FLOAT, notes="The gradient is 1.", traced=False,
 )  # fmt: skip
 
 _ldexp: Binary = binary(
-    "ldexp", lambda xp, x, y: xp.ldexp(x, y).astype(x.dtype, copy=False),
-    (lambda t, z, x, y: _ldexp(t, y), None),
-    "x times 2 ** y, for integers y.", scheme="f[*s] -> i[*t] -> f[*s|t]", traced=False,
+    "ldexp", (lambda t, z, x, y: _ldexp(t, y), None), "x times 2 ** y, for integers y.",
+    forward=lambda xp, x, y: xp.ldexp(x, y).astype(x.dtype, copy=False),
+    scheme="f[*s] -> i[*t] -> f[*s|t]", traced=False,
     samples=tuple(Sample(shapes, ints={1: 5}) for shapes in _SHAPES),
 )  # fmt: skip
 _exponent = unary(
-    "frexp_exponent", lambda xp, x: xp.frexp(x)[1], None,
-    "The exponent of 2 that leaves a mantissa from 0.5 to 1.", scheme="f[*s] -> int32[*s]",
-    traced=False,
+    "frexp_exponent", None, "The exponent of 2 that leaves a mantissa from 0.5 to 1.",
+    forward=lambda xp, x: xp.frexp(x)[1], scheme="f[*s] -> int32[*s]", traced=False,
 )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from actorgraph.ops.linalg import matmul
 from actorgraph.ops.shaping import swap_last
 from actorgraph.ops.windows import (
     Frame,
+    build_sized,
     frame_of,
     from_columns,
     known,
@@ -275,10 +276,8 @@ def _conv(x: Node, w: Node, like: Node, geometry: Attrs) -> Node:
 
 
 def _transposed(ct: Node, w: Node, like: Node, geometry: Attrs) -> Node:
-    dims, extra = like.dims[2:], (0,) * len(geometry["stride"])
-    if known(dims):
-        return build(TRANSPOSE, ct, w, size=dims, extra=extra, **geometry)
-    return build(TRANSPOSE, ct, w, like, size=None, extra=extra, **geometry)
+    axes = len(geometry["stride"])
+    return build_sized(TRANSPOSE, (ct, w), like, axes, extra=(0,) * axes, **geometry)
 
 
 def _weight(x: Node, ct: Node, kernel: Shape, geometry: Attrs) -> Node:

@@ -563,14 +563,13 @@ def _least(dtype: Any) -> float:
 
 
 _log_floored = unary(
-    "log_floored", lambda xp, x: _floored(xp, xp.log, x),
-    lambda t, y, x: t / maximum(x, _least(x.dtype)),
-    "max(log(x), -100).", scheme="f[*s] -> f[*s]", low=0.05, high=3, flops=12,
-    notes="The slope is 1 / max(x, 1e-12).",
+    "log_floored", lambda t, y, x: t / maximum(x, _least(x.dtype)), "max(log(x), -100).",
+    forward=lambda xp, x: _floored(xp, xp.log, x), scheme="f[*s] -> f[*s]", low=0.05, high=3,
+    flops=12, notes="The slope is 1 / max(x, 1e-12).",
 )  # fmt: skip
 _log_of_rest_floored = unary(
-    "log_of_rest_floored", lambda xp, x: _floored(xp, xp.log1p, xp.negative(x)),
-    lambda t, y, x: -t / maximum(1 - x, _least(x.dtype)), "max(log(1 - x), -100).",
+    "log_of_rest_floored", lambda t, y, x: -t / maximum(1 - x, _least(x.dtype)),
+    "max(log(1 - x), -100).", forward=lambda xp, x: _floored(xp, xp.log1p, xp.negative(x)),
     scheme="f[*s] -> f[*s]", low=-2, high=0.95, flops=12,
     notes="The slope is -1 / max(1 - x, 1e-12).",
 )  # fmt: skip

@@ -84,21 +84,17 @@ def real_part(x: Node, dtype: Any = None) -> Node:
 _ROUNDED, _TEST = "f[*s] -> f[*s]", "n[*s] -> bool[*s]"
 _FLAT = "Piecewise constant: its gradient is zero.  Integers are returned as they are."
 
-_ceil = unary("ceil", "ceil", None, "The smallest integer >= x.", scheme=_ROUNDED, notes=_FLAT)
-_floor = unary("floor", "floor", None, "The largest integer <= x.", scheme=_ROUNDED, notes=_FLAT)
-_trunc = unary(
-    "trunc", "trunc", None, "The nearest integer towards zero.", scheme=_ROUNDED, notes=_FLAT
-)  # fmt: skip
+_ceil = unary("ceil", None, "The smallest integer >= x.", scheme=_ROUNDED, notes=_FLAT)
+_floor = unary("floor", None, "The largest integer <= x.", scheme=_ROUNDED, notes=_FLAT)
+_trunc = unary("trunc", None, "The nearest integer towards zero.", scheme=_ROUNDED, notes=_FLAT)
 _round = unary(
-    "round", "rint", None, "The nearest integer; halves go to the even one.",
+    "round", None, "The nearest integer; halves go to the even one.", forward="rint",
     scheme="x[*s] -> x[*s]", notes=_FLAT,
 )  # fmt: skip
 
-isnan = unary("isnan", "isnan", None, "Whether x is NaN.", scheme=_TEST)
-isinf = unary("isinf", "isinf", None, "Whether x is infinite.", scheme=_TEST)
-isfinite = unary(
-    "isfinite", "isfinite", None, "Whether x is neither NaN nor infinite.", scheme=_TEST
-)
+isnan = unary("isnan", None, "Whether x is NaN.", scheme=_TEST)
+isinf = unary("isinf", None, "Whether x is infinite.", scheme=_TEST)
+isfinite = unary("isfinite", None, "Whether x is neither NaN nor infinite.", scheme=_TEST)
 
 
 def _of_floats(function: Unary) -> Unary:
@@ -212,12 +208,12 @@ def _of_smaller(t: Node, z: Node, x: Node, y: Node) -> Node:
 
 _TIE = "Where they are equal each gets half of the gradient"
 maximum = binary(
-    "maximum", "maximum", (_of_larger, _of_smaller),
-    "The larger of x and y; NaN where either is NaN.", scheme=_PAIR, notes=f"{_TIE}.",
+    "maximum", (_of_larger, _of_smaller), "The larger of x and y; NaN where either is NaN.",
+    scheme=_PAIR, notes=f"{_TIE}.",
 )  # fmt: skip
 minimum = binary(
-    "minimum", "minimum", (_of_smaller, _of_larger),
-    "The smaller of x and y; NaN where either is NaN.", scheme=_PAIR, notes=f"{_TIE}.",
+    "minimum", (_of_smaller, _of_larger), "The smaller of x and y; NaN where either is NaN.",
+    scheme=_PAIR, notes=f"{_TIE}.",
 )  # fmt: skip
 
 
@@ -227,14 +223,12 @@ def _only(t: Node, x: Node, y: Node, larger: Node) -> Node:
 
 
 fmax = binary(
-    "fmax", "fmax",
-    (lambda t, z, x, y: _only(t, x, y, x > y), lambda t, z, x, y: _only(t, y, x, y > x)),
+    "fmax", (lambda t, z, x, y: _only(t, x, y, x > y), lambda t, z, x, y: _only(t, y, x, y > x)),
     "The larger of x and y; of a number and NaN the number.", scheme=_PAIR,
     notes=f"{_TIE}; two of NaN get none.",
 )  # fmt: skip
 fmin = binary(
-    "fmin", "fmin",
-    (lambda t, z, x, y: _only(t, x, y, x < y), lambda t, z, x, y: _only(t, y, x, y < x)),
+    "fmin", (lambda t, z, x, y: _only(t, x, y, x < y), lambda t, z, x, y: _only(t, y, x, y < x)),
     "The smaller of x and y; of a number and NaN the number.", scheme=_PAIR,
     notes=f"{_TIE}; two of NaN get none.",
 )  # fmt: skip
@@ -277,17 +271,11 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 _LN2, _LN10 = log_of(2), log_of(10)
 
-exp: Unary = unary("exp", "exp", lambda t, y, x: t * y, "Exponential.", flops=5)
-exp2: Unary = unary("exp2", "exp2", lambda t, y, x: t * (y * _LN2), "2 ** x.", flops=5)
+exp: Unary = unary("exp", lambda t, y, x: t * y, "Exponential.", flops=5)
+exp2: Unary = unary("exp2", lambda t, y, x: t * (y * _LN2), "2 ** x.", flops=5)
 # y + 1 would lose the digits of exp(x) far below 0, and those of softplus's second derivative.
-expm1 = unary("expm1", "expm1", lambda t, y, x: t * exp(x), "exp(x) - 1, exact near 0.", flops=5)
-log = unary("log", "log", lambda t, y, x: t / x, "Natural logarithm.", low=0.5, flops=5)
-log2 = unary(
-    "log2", "log2", lambda t, y, x: t / (x * _LN2), "Logarithm to base 2.", low=0.5, flops=5
-)
-log10 = unary(
-    "log10", "log10", lambda t, y, x: t / (x * _LN10), "Logarithm to base 10.", low=0.5, flops=5
-)
-log1p = unary(
-    "log1p", "log1p", lambda t, y, x: t / (x + 1), "log(1 + x), exact near 0.", low=-0.5, flops=5
-)
+expm1 = unary("expm1", lambda t, y, x: t * exp(x), "exp(x) - 1, exact near 0.", flops=5)
+log = unary("log", lambda t, y, x: t / x, "Natural logarithm.", low=0.5, flops=5)
+log2 = unary("log2", lambda t, y, x: t / (x * _LN2), "Logarithm to base 2.", low=0.5, flops=5)
+log10 = unary("log10", lambda t, y, x: t / (x * _LN10), "Logarithm to base 10.", low=0.5, flops=5)
+log1p = unary("log1p", lambda t, y, x: t / (x + 1), "log(1 + x), exact near 0.", low=-0.5, flops=5)

@@ -498,9 +498,8 @@ def _pair(name: str, base: float, doc: str) -> Binary:
         return t * where(z == -inf, 0, part)
 
     return binary(
-        name, name, (share, lambda t, z, x, y: share(t, z, y, x)), doc,
-        scheme="f[*s] -> f[*t] -> f[*s|t]", flops=15,
-        notes="Two of -inf give -inf, with gradient 0.",
+        name, (share, lambda t, z, x, y: share(t, z, y, x)), doc, flops=15,
+        scheme="f[*s] -> f[*t] -> f[*s|t]", notes="Two of -inf give -inf, with gradient 0.",
     )  # fmt: skip
 
 

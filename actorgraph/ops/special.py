@@ -31,31 +31,25 @@ __all__ = [
 
 _REALS, _FLOAT = "f[*s] -> f[*t] -> f[*s|t]", "f[*s] -> f[*s]"
 
-sin: Unary = unary("sin", "sin", lambda t, y, x: t * cos(x), "Sine of radians.", flops=20)
-cos: Unary = unary("cos", "cos", lambda t, y, x: -(t * sin(x)), "Cosine of radians.", flops=20)
+sin: Unary = unary("sin", lambda t, y, x: t * cos(x), "Sine of radians.", flops=20)
+cos: Unary = unary("cos", lambda t, y, x: -(t * sin(x)), "Cosine of radians.", flops=20)
 tan = unary(
-    "tan", "tan", lambda t, y, x: t * (square(y) + 1), "Tangent of radians.", flops=20,
-    low=-1.3, high=1.3,
-)  # fmt: skip
-sinh: Unary = unary("sinh", "sinh", lambda t, y, x: t * cosh(x), "Hyperbolic sine.", flops=10)
-cosh: Unary = unary("cosh", "cosh", lambda t, y, x: t * sinh(x), "Hyperbolic cosine.", flops=10)
-tanh: Unary = unary("tanh", "tanh", lambda t, y, x: t * (1 - y * y), "Hyperbolic tangent.", flops=5)
+    "tan", lambda t, y, x: t * (square(y) + 1), "Tangent of radians.", flops=20, low=-1.3, high=1.3
+)
+sinh: Unary = unary("sinh", lambda t, y, x: t * cosh(x), "Hyperbolic sine.", flops=10)
+cosh: Unary = unary("cosh", lambda t, y, x: t * sinh(x), "Hyperbolic cosine.", flops=10)
+tanh: Unary = unary("tanh", lambda t, y, x: t * (1 - y * y), "Hyperbolic tangent.", flops=5)
 
-deg2rad = unary(
-    "deg2rad", "deg2rad", lambda t, y, x: t * (pi / 180), "Degrees to radians.", scheme=_FLOAT
-)
-rad2deg = unary(
-    "rad2deg", "rad2deg", lambda t, y, x: t * (180 / pi), "Radians to degrees.", scheme=_FLOAT
-)
+deg2rad = unary("deg2rad", lambda t, y, x: t * (pi / 180), "Degrees to radians.", scheme=_FLOAT)
+rad2deg = unary("rad2deg", lambda t, y, x: t * (180 / pi), "Radians to degrees.", scheme=_FLOAT)
 
 hypot = binary(
-    "hypot", "hypot", (lambda t, z, x, y: t * _over(x, z), lambda t, z, x, y: t * _over(y, z)),
+    "hypot", (lambda t, z, x, y: t * _over(x, z), lambda t, z, x, y: t * _over(y, z)),
     "sqrt(x * x + y * y), without overflow.", scheme=_REALS, flops=20,
     notes="At the origin all derivatives are 0.",
 )  # fmt: skip
 arctan2 = binary(
-    "arctan2", "arctan2",
-    (lambda t, z, x, y: t * _turn(y, x, y), lambda t, z, x, y: -(t * _turn(x, x, y))),
+    "arctan2", (lambda t, z, x, y: t * _turn(y, x, y), lambda t, z, x, y: -(t * _turn(x, x, y))),
     "Angle of the point (y, x) in (-pi, pi]; the first argument is the ordinate.", scheme=_REALS,
     flops=30, notes="At the origin all derivatives are 0.",
 )  # fmt: skip
@@ -75,30 +69,29 @@ def _turn(part: Node, x: Node, y: Node) -> Node:
 
 
 arcsin = unary(
-    "arcsin", "arcsin", lambda t, y, x: t / sqrt((1 - x) * (x + 1)), "Inverse sine.",
-    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+    "arcsin", lambda t, y, x: t / sqrt((1 - x) * (x + 1)), "Inverse sine.", low=-0.9, high=0.9,
+    flops=20, notes="The gradient at -1 and 1 is infinite.",
 )  # fmt: skip
 arccos = unary(
-    "arccos", "arccos", lambda t, y, x: -(t / sqrt((1 - x) * (x + 1))), "Inverse cosine.",
-    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+    "arccos", lambda t, y, x: -(t / sqrt((1 - x) * (x + 1))), "Inverse cosine.", low=-0.9, high=0.9,
+    flops=20, notes="The gradient at -1 and 1 is infinite.",
 )  # fmt: skip
 arctan = unary(
-    "arctan", "arctan",
+    "arctan",
     lambda t, y, x: t / (square(x) + 1) if is_complex(x) else t * square(reciprocal(hypot(x, 1))),
     "Inverse tangent.", flops=20,
 )  # fmt: skip
 arcsinh = unary(
-    "arcsinh", "arcsinh",
-    lambda t, y, x: t / (sqrt(square(x) + 1) if is_complex(x) else hypot(x, 1)),
+    "arcsinh", lambda t, y, x: t / (sqrt(square(x) + 1) if is_complex(x) else hypot(x, 1)),
     "Inverse hyperbolic sine.", flops=20,
 )  # fmt: skip
 arccosh = unary(
-    "arccosh", "arccosh", lambda t, y, x: t / (sqrt(x - 1) * sqrt(x + 1)),
-    "Inverse hyperbolic cosine.", low=1.3, high=3, flops=20, notes="The gradient at 1 is infinite.",
+    "arccosh", lambda t, y, x: t / (sqrt(x - 1) * sqrt(x + 1)), "Inverse hyperbolic cosine.",
+    low=1.3, high=3, flops=20, notes="The gradient at 1 is infinite.",
 )  # fmt: skip
 arctanh = unary(
-    "arctanh", "arctanh", lambda t, y, x: t / ((1 - x) * (x + 1)), "Inverse hyperbolic tangent.",
-    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+    "arctanh", lambda t, y, x: t / ((1 - x) * (x + 1)), "Inverse hyperbolic tangent.", low=-0.9,
+    high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
 )  # fmt: skip
 
 
@@ -221,9 +214,11 @@ _BY = "By ``scipy.special.{}``, an extra: ``pip install 'actorgraph[special]'``.
 
 
 def _declared(
-    name: str, function: str, derivative: Any, doc: str, low: float = -2.0, high: float = 2.0,
-    notes: str = "", forward: Any = None,
+    name: str, derivative: Any, doc: str, low: float = -2.0, high: float = 2.0, notes: str = "",
+    function: str = "", forward: Any = None,
 ) -> Unary:  # fmt: skip
+    function = function or name
+
     def by_library(xp: Any, x: Any) -> Any:
         return special_function(xp, function, x)
 
@@ -243,11 +238,11 @@ _SLOPE, _UNIT = 2 / math.sqrt(pi), 1 / math.sqrt(2 * pi)
 _NORMAL = "the normal distribution function"
 
 erf: Unary = _declared(
-    "erf", "erf", lambda t, y, x: t * (_bell(x) * _SLOPE),
+    "erf", lambda t, y, x: t * (_bell(x) * _SLOPE),
     "Error function, 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to x.",
 )  # fmt: skip
 erfc: Unary = _declared(
-    "erfc", "erfc", lambda t, y, x: t * (_bell(x) * -_SLOPE),
+    "erfc", lambda t, y, x: t * (_bell(x) * -_SLOPE),
     "Complementary error function, 1 - erf(x), exact for large x.",
 )  # fmt: skip
 
@@ -261,36 +256,36 @@ def _erfcx_slope(y: Node, x: Node) -> Node:
 
 
 erfcx: Unary = _declared(
-    "erfcx", "erfcx", lambda t, y, x: t * _erfcx_slope(y, x),
+    "erfcx", lambda t, y, x: t * _erfcx_slope(y, x),
     "exp(x * x) * erfc(x), without overflow for large x.",
 )  # fmt: skip
 erfinv: Unary = _declared(
-    "erfinv", "erfinv", lambda t, y, x: t * (exp(square(y)) * (1 / _SLOPE)), "Inverse of erf.",
-    -0.9, 0.9, "  The gradient at -1 and 1 is infinite.",
+    "erfinv", lambda t, y, x: t * (exp(square(y)) * (1 / _SLOPE)), "Inverse of erf.", -0.9, 0.9,
+    "  The gradient at -1 and 1 is infinite.",
 )  # fmt: skip
 ndtr: Unary = _declared(
-    "ndtr", "ndtr", lambda t, y, x: t * (_bell(x * math.sqrt(0.5)) * _UNIT),
+    "ndtr", lambda t, y, x: t * (_bell(x * math.sqrt(0.5)) * _UNIT),
     f"{_NORMAL.capitalize()}, the integral of its density up to x.",
 )  # fmt: skip
 ndtri: Unary = _declared(
-    "ndtri", "ndtri", lambda t, y, x: t * (exp(square(y) * 0.5) * (1 / _UNIT)),
-    f"Inverse of {_NORMAL}.", 0.1, 0.9, "  The gradient at 0 and 1 is infinite.",
+    "ndtri", lambda t, y, x: t * (exp(square(y) * 0.5) * (1 / _UNIT)), f"Inverse of {_NORMAL}.",
+    0.1, 0.9, "  The gradient at 0 and 1 is infinite.",
 )  # fmt: skip
 # The quotient of density and integral, without a difference of large exponents.
 log_ndtr: Unary = _declared(
-    "log_ndtr", "log_ndtr", lambda t, y, x: t * (2 * _UNIT / erfcx(x * -math.sqrt(0.5))),
+    "log_ndtr", lambda t, y, x: t * (2 * _UNIT / erfcx(x * -math.sqrt(0.5))),
     f"Logarithm of {_NORMAL}, exact far below 0 too.",
 )  # fmt: skip
 
 
 lgamma: Unary = _declared(
-    "lgamma", "gammaln", lambda t, y, x: t * digamma(x),
-    "Logarithm of the absolute value of the gamma function.", 0.3,
+    "lgamma", lambda t, y, x: t * digamma(x),
+    "Logarithm of the absolute value of the gamma function.", 0.3, function="gammaln",
     forward=lambda xp, x: special_function(xp, "gammaln", xp.where(x == -inf, -x, x)),
 )  # fmt: skip
 gammaln = lgamma
 digamma: Unary = _declared(
-    "digamma", "psi", lambda t, y, x: t * polygamma(1, x), "Derivative of lgamma.", 0.3
+    "digamma", lambda t, y, x: t * polygamma(1, x), "Derivative of lgamma.", 0.3, function="psi"
 )
 psi = digamma
 
@@ -441,21 +436,20 @@ def _inside(choose: Any, x: Any, y: Any, edge: int) -> Any:
 
 
 xlogy = binary(
-    "xlogy", lambda xp, x, y: xp.multiply(x, xp.log(_inside(xp.where, x, y, 0).astype(x.dtype))),
-    (
+    "xlogy", (
         lambda t, z, x, y: t * log(_inside(where, x, y, 0)),
         lambda t, z, x, y: t * (x / _inside(where, x, y, 0)),
-    ),
-    "x * log(y), 0 where x is 0.", scheme=_REALS, low=0.5, flops=7,
+    ), "x * log(y), 0 where x is 0.",
+    forward=lambda xp, x, y: xp.multiply(x, xp.log(_inside(xp.where, x, y, 0).astype(x.dtype))),
+    scheme=_REALS, low=0.5, flops=7,
 )  # fmt: skip
 xlog1py = binary(
-    "xlog1py",
-    lambda xp, x, y: xp.multiply(x, xp.log1p(_inside(xp.where, x, y, -1).astype(x.dtype))),
-    (
+    "xlog1py", (
         lambda t, z, x, y: t * log1p(_inside(where, x, y, -1)),
         lambda t, z, x, y: t * (x / (_inside(where, x, y, -1) + 1)),
-    ),
-    "x * log(1 + y), 0 where x is 0.", scheme=_REALS, low=0.5, flops=7,
+    ), "x * log(1 + y), 0 where x is 0.",
+    forward=lambda xp, x, y: xp.multiply(x, xp.log1p(_inside(xp.where, x, y, -1).astype(x.dtype))),
+    scheme=_REALS, low=0.5, flops=7,
 )  # fmt: skip
 
 
@@ -466,14 +460,14 @@ def _entr_forward(xp: Any, x: Any) -> Any:
 
 
 entr = unary(
-    "entr", _entr_forward, lambda t, y, x: -(t * (log(where(x < 0, nan, x)) + 1)),
-    "-x * log(x), 0 at 0 and -inf below.", scheme=_FLOAT, low=0.1, flops=8,
+    "entr", lambda t, y, x: -(t * (log(where(x < 0, nan, x)) + 1)),
+    "-x * log(x), 0 at 0 and -inf below.", forward=_entr_forward, scheme=_FLOAT, low=0.1, flops=8,
     notes="The gradient at 0 is infinite, and below NaN.",
 )  # fmt: skip
 
 _logit = unary(
-    "logit", lambda xp, x: xp.log(x) - xp.log1p(-x), lambda t, y, x: t / (x * (1 - x)),
-    "log(x / (1 - x)), the inverse of sigmoid.", scheme=_FLOAT, low=0.1, high=0.9, flops=12,
+    "logit", lambda t, y, x: t / (x * (1 - x)), "log(x / (1 - x)), the inverse of sigmoid.",
+    forward=lambda xp, x: xp.log(x) - xp.log1p(-x), scheme=_FLOAT, low=0.1, high=0.9, flops=12,
 )  # fmt: skip
 
 

@@ -163,9 +163,10 @@ def _divide_or_zero_forward(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
 
 
 _divide_or_zero: Binary = binary(
-    "divide_or_zero", _divide_or_zero_forward,
+    "divide_or_zero",
     (lambda t, z, x, y: _divide_or_zero(t, y), lambda t, z, x, y: -_divide_or_zero(t * z, y)),
-    "x / y, 0 where y is 0 and x finite.", scheme="f[*s] -> f[*t] -> f[*s|t]", memory=KEPT_OUT,
+    "x / y, 0 where y is 0 and x finite.", forward=_divide_or_zero_forward,
+    scheme="f[*s] -> f[*t] -> f[*s|t]", memory=KEPT_OUT,
 )  # fmt: skip
 
 _squares_without_warning = np.errstate(over="ignore")(row_squares)

@@ -91,6 +91,14 @@ def known(dims: Shape) -> bool:
     return UNKNOWN not in dims
 
 
+def build_sized(op: Op, operands: tuple[Node, ...], like: Node, count: int, **attrs: Any) -> Node:
+    """Apply an op that needs the last sizes of `like`: an attribute if known, else an operand."""
+    sizes = like.dims[like.ndim - count :]
+    if known(sizes):
+        return build(op, *operands, size=sizes, **attrs)
+    return build(op, *operands, like, size=None, **attrs)
+
+
 def pads_of(padding: Padding, sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
     """Return the padding as pairs, for sizes that may be symbolic."""
     if not isinstance(padding, str):
@@ -263,12 +271,6 @@ def _col2im_forward(
     return from_columns(xp, columns, frame, out)
 
 
-def _im2col_vjp(ct: Node, y: Node, x: Node, size: Any, **geometry: Any) -> Node:
-    if known(x.dims[2:]):
-        return build(_COL2IM, ct, size=x.dims[2:], **geometry)
-    return build(_COL2IM, ct, x, size=None, **geometry)
-
-
 def _col2im_vjp(
     argnum: int, ct: Node, y: Node, columns: Node, *like: Node, size: Any, **geometry: Any
 ) -> Node | None:
@@ -285,7 +287,9 @@ _GEOMETRY = {
 _WIDE = {"kernel": (2,), "stride": (1,), "padding": ((0, 0),), "dilation": (2,), "rows": False}
 
 _IM2COL: Op = declare(
-    "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(_im2col_vjp,),
+    "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(
+        lambda ct, y, x, size, **at: build_sized(_COL2IM, (ct,), x, x.ndim - 2, **at),
+    ),
     linear=(0,), memory=FRESH_OUT, traced=True, moves_windows=True, samples=(
         on((2, 2, 4, 3), **_GEOMETRY, size=None), on((1, 2, 5), **_WIDE, size=None),
         on((0, 2, 5), **_WIDE, size=None),
@@ -393,13 +397,8 @@ def fold(
     if x.ndim not in (2, 3):
         raise ShapeError(f"takes rank 2 or 3, got {x!r}")
     sizes = per_axis(output_size, 2, "output_size")
-    kernel = per_axis(kernel_size, 2, "kernel_size")
-    steps = per_axis(stride, 2, "stride")
-    gaps = per_axis(dilation, 2, "dilation")
-    pads = tuple((one, one) for one in per_axis(padding, 2, "padding", 0))
-    windows = out_sizes(sizes, kernel, steps, gaps, pads)
+    geometry = _geometry(kernel_size, stride, padding, dilation, 2)
     columns = x if x.ndim == 3 else expand_dims(x, 0)
-    columns = reshape(columns, (*columns.dims[:2], *windows))
-    geometry = {"kernel": kernel, "stride": steps, "padding": pads, "dilation": gaps}
+    columns = reshape(columns, (*columns.dims[:2], *out_sizes(sizes, **geometry)))
     image = build(_COL2IM, columns, size=sizes, rows=False, **geometry)
     return image if x.ndim == 3 else squeeze(image, 0)

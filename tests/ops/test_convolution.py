@@ -113,6 +113,14 @@ def test_im2col_and_col2im_are_unfold_and_fold_of_pytorch():
     )
 
 
+def test_fold_takes_the_padding_that_unfold_takes():
+    x = ag.Graph().input("x", (1, 2, 5, 4), "float64")
+    columns = ag.ops.unfold(x, 3, padding="same")
+    assert ag.ops.fold(columns, (5, 4), 3, padding="same") is ag.ops.fold(
+        columns, (5, 4), 3, padding=1
+    )
+
+
 @pytest.mark.parametrize("machine", [ag.TapeMachine, partial(ag.TapeMachine, native=False)])
 def test_columns_of_unfold_are_written_where_its_result_has_them(machine, monkeypatch):
     """Written as rows and turned, a result of 5 MB takes three times as long."""
