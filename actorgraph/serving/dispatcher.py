@@ -71,6 +71,7 @@ class Dispatcher:
         self.lock = threading.Lock()
         self.queue = RequestQueue(name, config, self._max_runs)
         self.batches = set[RequestBatch]()
+        self.inflight = 0  # requests in these
         self.streams = 0  # open ones, each of which may send more requests
         self.stopping = False  # no new request is admitted
         self.stopped = False  # admitted requests were refused too
@@ -80,11 +81,6 @@ class Dispatcher:
         self._run_us, self._core = inf, cast("Core | None", None)  # of the latest run
         self._share = 1.0  # measured by predicted time of runs
         self._on_idle: list[Callable[[], object]] = []
-
-    @property
-    def inflight(self) -> int:
-        """Number of requests in batches that have not ended."""
-        return sum([len(batch.members) for batch in tuple(self.batches)])
 
     # -- admission ------------------------------------------------------------------------------
 
@@ -266,6 +262,7 @@ class Dispatcher:
                 return None
             batch = RequestBatch(members, now, starter=get_ident())
             self.batches.add(batch)
+            self.inflight += len(members)
             self.queue.remove(members)
             for request in members:
                 request.batch = batch
@@ -375,6 +372,7 @@ class Dispatcher:
 
     def _forget(self, batch: RequestBatch) -> None:
         self.batches.discard(batch)
+        self.inflight -= len(batch.members)
         batch.members = []  # breaks cycles: a collection stops the loop for tens of ms
 
     def _fail(self, error: BaseException, failed_batch: RequestBatch | None = None) -> None:
