@@ -251,7 +251,12 @@ async def over_grpc(port: int, row: Any) -> AsyncIterator[Callable[[], Awaitable
 
 
 class Process:
-    """A server of `benchmarks._serve_peers`, from its start to its end."""
+    """A server of `benchmarks._serve_peers`, from its start to its end.
+
+    Meanwhile this process has Linux's policy for batches: it gets the same share of the cores, but
+    waking it does not interrupt the server.  Else each answer that a server writes gives its core
+    to the clients, in the middle of the write, which clients of another machine cannot do.
+    """
 
     def __init__(self, system: str, model: str) -> None:
         self.port = _free_port()
@@ -260,6 +265,7 @@ class Process:
             [*command, system, model, str(self.port)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
+        _schedule("SCHED_BATCH")
 
     async def answers(self, asked: bytes) -> str:
         """Wait until it answers; return why it never does, or nothing."""
@@ -286,12 +292,19 @@ class Process:
 
     def end(self) -> None:
         """End it and what it has started."""
+        _schedule("SCHED_OTHER")
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, number)
                 self._process.wait(5.0)
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 continue
+
+
+def _schedule(policy: str) -> None:
+    """Set this process's policy, where there are any."""
+    if hasattr(os, policy):
+        os.sched_setscheduler(0, getattr(os, policy), os.sched_param(0))
 
 
 def _free_port() -> int:

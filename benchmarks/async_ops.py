@@ -79,6 +79,18 @@ async def bare(wait_s: float, in_flight: int) -> AsyncIterator[Calls]:
 
 
 @asynccontextmanager
+async def bare_steps(wait_s: float, in_flight: int) -> AsyncIterator[Calls]:
+    """The coroutine, and what NumPy does in the graph of our rows: the least that a run takes."""
+
+    async def call() -> object:
+        x = ROW * 2.0
+        await asyncio.sleep(wait_s)
+        return np.tanh(x + 1.0)
+
+    yield gathered(call, in_flight)
+
+
+@asynccontextmanager
 async def threads(wait_s: float, in_flight: int) -> AsyncIterator[Calls]:
     """A pool of as many threads as calls are in flight."""
 
@@ -139,6 +151,7 @@ def all_rows() -> list[Row]:
     """The references, each before what is compared with it."""
     return [
         Row("asyncio.gather", bare),
+        Row("asyncio.gather, NumPy's steps", bare_steps, like="asyncio.gather"),
         Row("ours", ours(), like="asyncio.gather"),
         Row("ours stream", ours(stream=True), like="asyncio.gather"),
         Row("ours fuse=none", ours(fuse="none"), like="asyncio.gather"),

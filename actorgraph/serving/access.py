@@ -19,6 +19,11 @@ from actorgraph.serving.server import Server
 _LOGGER = logging.getLogger("actorgraph.access")
 
 
+def is_logged(server: Server, model: str, version: str | None) -> bool:
+    """Return whether requests for a model leave a line in the log."""
+    return _LOGGER.isEnabledFor(logging.INFO) and server.logs(model, version)
+
+
 @contextmanager
 def logged(
     protocol: str, server: Server, model: str, version: str | None
@@ -26,7 +31,7 @@ def logged(
     """Log the outcome of the request in the block, which may add fields to the dict."""
     PROTOCOL.set(protocol)
     log_fields: dict[str, Any] = {"protocol": protocol, "model": printable(model)}
-    if not _LOGGER.isEnabledFor(logging.INFO) or not server.logs(model, version):
+    if not is_logged(server, model, version):
         yield log_fields
         return
     began, status, outcome = perf_counter(), 200, "OK"

@@ -294,13 +294,12 @@ class ServedModel:
 
     # -- admission ------------------------------------------------------------------------------
 
-    def check_room(self, coming: int = 0) -> None:
-        """Raise `Overloaded` if a request behind those `coming` would be refused.
+    def refusal(self, coming: int = 0) -> Overloaded | None:
+        """Return the error of a request behind those `coming`, None if there is room.
 
         It is asked before the body of the request is read.
         """
-        with self.reading():
-            self._dispatcher.check_room(coming)
+        return self._dispatcher.refusal(coming)
 
     def refused(self, error: Exception, request: Request | None = None) -> None:
         """Count a request that was refused."""
@@ -322,8 +321,8 @@ class ServedModel:
         """Check a request, put it into the queue and return it."""
         request = None
         try:
-            if not call.continues:
-                self._dispatcher.check_room()
+            if not call.continues and (full := self.refusal()) is not None:
+                raise full
             request = self._request(loop, call)
             if self._spans is not None:
                 self._spans.arrived(request, call.request_id)

@@ -34,10 +34,11 @@ class RequestQueue:
         startable = max(0, min(free, config.max_inflight - inflight))
         return len(self.requests) + coming >= config.max_queued + startable
 
-    def check_room(self, runs: int, inflight: int, coming: int = 0) -> None:
-        """Raise `Overloaded` where ``overflow="reject"`` refuses one behind those `coming`."""
+    def refusal(self, runs: int, inflight: int, coming: int = 0) -> Overloaded | None:
+        """Return the error if ``overflow="reject"`` refuses one behind those `coming`."""
         if self._config.overflow == "reject" and self._is_full(runs, inflight, coming):
-            raise self.overload(inflight)
+            return self.overload(inflight)
+        return None
 
     def make_room(self, request: Request, runs: int, inflight: int) -> Request | None:
         """Remove and return the request to shed for a new one: the oldest of the least urgent.

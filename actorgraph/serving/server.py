@@ -227,19 +227,17 @@ class Server:
         ModelNotFound
             There is none of that name or version, or it is not loaded.
         """
-        loaded = self.versions(name)
-        if version is None and loaded:
-            version = loaded[-1]
+        if version is None:
+            for entry in reversed(self._entries.get(name, {}).values()):
+                if entry.model is not None:
+                    return entry.model
         entry = self._entry(name, version)
         if entry.model is None:
             raise ModelNotFound(f"model {name!r} is not loaded: {entry.reason}")
         return entry.model
 
-    def taking(self, name: str, version: str | None = None, coming: int = 0) -> ServedModel:
-        """Return a model, or raise `NotReady` or `Overloaded` if it refuses requests now.
-
-        So many requests are `coming` that were let in already.
-        """
+    def taking(self, name: str, version: str | None = None) -> ServedModel:
+        """Return a model, or raise `NotReady` or `Overloaded` if it refuses requests now."""
         if not self.accepting:
             error = NotReady("the server takes no requests: it is starting or stopping")
             if self.draining:
@@ -247,7 +245,9 @@ class Server:
                     self.model(name, version).refused(error)
             raise error
         model = self.model(name, version)
-        model.check_room(coming)
+        if (full := model.refusal()) is not None:
+            model.refused(full)
+            raise full
         return model
 
     def logs(self, name: str, version: str | None = None) -> bool:

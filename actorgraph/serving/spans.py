@@ -8,9 +8,9 @@ all; spans that ops open in their threads are below the batch's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic, perf_counter, time_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from actorgraph._version import __version__
 from actorgraph.errors import GraphError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
 
 _MAX_RUNS = 1000
+_TextHeaders: TypeAlias = Iterable[tuple[str | bytes, str | bytes]]
 _T = TypeVar("_T")
 
 
@@ -128,15 +129,16 @@ class _NodeSpans(Instrument):
             ).end(int(ended * 1e9) + offset)  # fmt: skip
 
 
-@contextmanager
-def parent_of(tracing: str, headers: Iterable[tuple[str | bytes, str | bytes]]) -> Iterator[None]:
+def parent_of(tracing: str, headers: _TextHeaders) -> AbstractContextManager[None]:
     """Enter the client's span of W3C's ``traceparent``, if we trace and no other span is open.
 
     The application configures which headers are read.
     """
-    if tracing == "off":
-        yield
-        return
+    return nullcontext() if tracing == "off" else _parent_of(headers)
+
+
+@contextmanager
+def _parent_of(headers: _TextHeaders) -> Iterator[None]:
     from opentelemetry import context, propagate, trace
 
     if trace.get_current_span().get_span_context().is_valid:

@@ -117,6 +117,25 @@ async def test_threads_compute_whole_runs_while_requests_wait(started, monkeypat
     assert model.counts["ok"] == 61
 
 
+@pytest.mark.parametrize(("run_us", "helps"), [(250.0, False), (350.0, True)])
+async def test_threads_help_only_with_runs_that_pay_for_waking_them(monkeypatch, run_us, helps):
+    monkeypatch.setattr("actorgraph.serving.dispatcher.direct_us", lambda *_: run_us)
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model, helped = server.add("double", doubled()), []
+        dispatcher = model._dispatcher
+        help_out = dispatcher._help
+
+        def helping():
+            helped.append(threading.get_ident())
+            help_out()
+
+        monkeypatch.setattr(dispatcher, "_help", helping)
+        await model.infer(rows(1))
+        for one in [Asked(tasks, partial(model.infer, rows(k))) for k in range(8)]:
+            await one.answer()
+    assert bool(helped) is helps
+
+
 async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch):
     """Each look that ends with requests left asks for the next: two would hold the loop longer."""
     async with ag.serving.Server() as server:

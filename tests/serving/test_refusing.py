@@ -19,7 +19,7 @@ pytest.importorskip("httptools")
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # noqa: E402
 from uvicorn.server import ServerState  # noqa: E402
 
-from actorgraph.serving.refusing import refusing  # noqa: E402
+from actorgraph.serving.refusing import refusing, usual_head  # noqa: E402
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600 if SOAK else 60)]
 SEEDS, DRAWN = (20, 400) if SOAK else (1, 60)  # some 20,000 requests; a gate waits for 20 s
@@ -131,7 +131,7 @@ async def test_the_answer_is_the_applications_and_nothing_else_is_made(listening
     connection = listening.connection()
     connection.data_received(asked)
     assert connection.transport.written  # at once: no task had its turn
-    assert connection.cycle is None
+    assert connection.cycle is connection.scope is None  # nor has uvicorn parsed it
     assert listening.state.total_requests == 3
 
 
@@ -236,7 +236,48 @@ UNREADABLE = b"Invalid HTTP request received."
 
 @pytest.mark.parametrize("sent", UNUSUAL)
 async def test_a_request_of_another_form_is_answered_as_by_uvicorn(listening, sent):
-    assert await listening.answers(sent) == await listening.answers(sent, ours=False)
+    orders = [[sent], [sent, request()]]
+    if sent in READABLE:  # else uvicorn answers it before the request that came earlier
+        orders.append([request(), sent])
+    for chunks in orders:
+        assert await listening.written(*chunks) == await listening.written(*chunks, ours=False)
+
+
+async def test_the_body_of_a_request_is_never_taken_for_the_next_request(listening):
+    free = request(FREE, body=request())
+    place = len(free) - len(request())
+    (answer,) = await listening.answers(free[:place], free[place:])
+    assert answer[0] == 400
+    full = request(body=request(FREE))
+    place = len(full) - len(request(FREE))
+    (answer,) = await listening.answers(full[:place], full[place:])
+    assert answer[0] == 503
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        request()[:-4],  # the end of the head is to come
+        request().replace(b"host: x\r\n", b"host: x\n\n"),
+        request().replace(b"content-length: 2", b"content-length: 2\r\ncontent-length: 2"),
+        request().replace(b"content-length: 2", b"content-length: +2"),
+        b"\r\n\r\n",
+        b"\r\n",
+        b"",
+    ],
+)
+async def test_bytes_that_are_no_head_or_an_ambiguous_one_are_left_to_uvicorn(text):
+    assert usual_head(text) is None
+
+
+async def test_what_heads_say_is_remembered_but_not_long_ones(listening):
+    usual_head.cache_clear()
+    for _ in range(3):
+        await listening.answers(request())
+    assert usual_head.cache_info().misses == 1
+    for length in range(5000, 5003):
+        await listening.answers(request(padding="x" * length))
+    assert usual_head.cache_info().misses == 2
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
