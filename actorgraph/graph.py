@@ -331,7 +331,10 @@ class Graph:
 
     def _operands(self, op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[Node, ...]:
         nodes: list[Any] = [
-            None if is_weak(arg) or isinstance(arg, Dim) else lifted(arg, self, op) for arg in args
+            lifted(arg, self, op)
+            if isinstance(arg, Node) or not (is_weak(arg) or isinstance(arg, Dim))
+            else None
+            for arg in args
         ]
         scheme = op.signature(len(args), attrs).args
         if len(scheme) != len(args):

@@ -558,7 +558,8 @@ def bind_attrs(value: Any, symbols: Mapping[str, int]) -> Any:
 # -- inference ------------------------------------------------------------------------------------
 
 _CACHE_LIMIT = 16384
-_cache: dict[Hashable, tuple[Tensor, Checks]] = {}
+_cache: dict[Hashable, tuple[tuple[Tensor, Checks], tuple[Tensor, ...]]] = {}
+"""What `infer` has found, with the types of which the key has the ids: so these stay unique."""
 
 
 def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tuple[Tensor, Checks]:
@@ -568,14 +569,15 @@ def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tup
     the user alive.  Raises `GraphTypeError` or `ShapeError` if scheme or shape rule reject the
     arguments.
     """
-    cache_key = (op, key, types)
-    found = _cache.get(cache_key)
-    if found is None:
-        found = _infer(op, types, attrs)
-        if _registry.get(op.name) is op and _is_plain(key):
-            if len(_cache) >= _CACHE_LIMIT:
-                _cache.clear()
-            _cache[cache_key] = found
+    cache_key = (op, key, *map(id, types))  # hashing a type is a call of Python's
+    known = _cache.get(cache_key)
+    if known is not None:
+        return known[0]
+    found = _infer(op, types, attrs)
+    if _registry.get(op.name) is op and _is_plain(key):
+        if len(_cache) >= _CACHE_LIMIT:
+            _cache.clear()
+        _cache[cache_key] = found, types
     return found
 
 

@@ -50,6 +50,17 @@ def test_weak_scalars_of_equal_bits_are_one_node_and_others_are_not(g):
     assert x + 0.0 is not x + (-0.0)
 
 
+def test_equal_attributes_of_a_graph_are_one_object_and_others_are_not(g):
+    x, y = g.input("x", (3, 2), "float64"), g.input("y", (3, 2), "float64")
+
+    def slope(node, value):
+        return ag.ops.leaky_relu(node, value).attrs
+
+    assert x.transpose().attrs is y.transpose().attrs
+    assert slope(x, 0.0) is slope(y, 0.0)
+    assert slope(x, 0.0) is not slope(x, -0.0)
+
+
 APPLICATIONS = [(op, sample) for op in list(REGISTRY.values()) for sample in op.samples]
 
 

@@ -58,6 +58,11 @@ def is_heavy(cost_us: float) -> bool:
     return cost_us >= HEAVY_US
 
 
+def heavy_ids(costs: Mapping[int, float]) -> set[int]:
+    """Return the ids of the nodes that are heavy, as `is_heavy` says."""
+    return {number for number, cost in costs.items() if cost >= HEAVY_US}
+
+
 def parallel_us() -> float:
     """Return the heavy work of a graph below which one worker is faster on this machine."""
     return PARALLEL_US * max(1.0, rates().wake_us / _WAKE_US)
@@ -77,7 +82,8 @@ def one_after_another(
         return None
     if workers == 1:
         return "there is one worker"
-    heavy = sum([costs[node.id] for node in order if is_heavy(costs[node.id]) or node.id in walked])
+    numbers = heavy_ids(costs).union(walked)
+    heavy = sum([costs[node.id] for node in order if node.id in numbers]) if numbers else 0
     if heavy < parallel_us():
         return (
             f"steps of {HEAVY_US:.0f} us and more make up only {heavy:.0f} us, and below "

@@ -79,7 +79,8 @@ def _joined(parts: Sequence[Part], needed: Mapping[int, int]) -> Part:
     made = {node.id for part in parts for node in part.returned}
     given = {node.id: node for part in parts for node in part.given if node.id not in made}
     returned = [node for part in parts for node in part.returned if needed[node.id] >= end]
-    return Part(parts[0].begin, end, list(given.values()), returned, True, parts)
+    in_order = [given[number] for number in sorted(given)]
+    return Part(parts[0].begin, end, in_order, returned, True, parts)
 
 
 def ends(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,7 +46,8 @@ class Program:
     - `numbers`: number of each value in the text, by node id
     - `items`: what the text calls, in order: steps, and `parts`, which stand for several
     - `kernels`: numbers of the task's kernels that the text itself calls, without those of parts
-    - `sizes`: for each item that writes into given arrays the number of these, -1 for a step
+    - `arrays`: the sizes for `arenas.in_parts`, empty without parts: for each item that writes into
+      given arrays the number of these, -1 for a step
     """
 
     code: Code | SteppingCode
@@ -55,7 +57,7 @@ class Program:
     items: Sequence[Node | Subprogram]
     parts: Sequence[Subprogram]
     kernels: Sequence[int]
-    sizes: Sequence[int]
+    arrays: Sequence[int]
 
     @property
     def make(self) -> Callable[..., Any]:
@@ -71,11 +73,6 @@ class Program:
         """Return the programs of parts that Python calls, innermost ones where parts have parts."""
         own = [part.program for part in self.parts if not part.is_walked]
         return [one for program in own for one in (program.called() or [program])]
-
-    @property
-    def arrays(self) -> Sequence[int]:
-        """The sizes for `arenas.in_parts`; empty without parts."""
-        return self.sizes if self.parts else ()
 
     @property
     def stretches(self) -> list[tuple[int, int]]:
@@ -261,7 +258,8 @@ def lower(
     gaps = _gaps(spec.steps, how, within, bulky)
     how[:1] = [one & ~keys.LONG for one in how[:1]]  # the turn has just tested it
     made = _Numbering(numbers, count)
-    _take(made, spec.steps, kernels, how, (within, gaps), spec.kept, buffered, tabling)
+    kept = spec.kept if within or gaps else ()
+    _take(made, spec.steps, kernels, how, (within, gaps), kept, buffered, tabling)
     key = TaskKey(
         tuple(ports),
         tuple(made.keys),
@@ -322,7 +320,7 @@ class _Numbering:
         parts = [one for one in self.items if isinstance(one, Subprogram)]
         return Program(
             code, steps, self.numbers, tuple(self.constants), self.items, parts, tuple(chosen),
-            self.sizes(),
+            self.sizes() if parts else (),
         )  # fmt: skip
 
 
@@ -355,9 +353,9 @@ def _gaps(
     None may be there if there are few, or steps that must not be in parts, by flag or as `bulky`.
     """
     apart |= keys.LONG | keys.AWAITED | keys.OVER
-    if len(steps) < FEWEST or any([one & apart for one in how]):  # noqa: C419
+    if len(steps) < FEWEST or any([one & apart for one in set(how)]):  # noqa: C419
         return ()
-    if any([step.id in bulky for step in steps]):  # noqa: C419
+    if bulky and any([step.id in bulky for step in steps]):  # noqa: C419
         return ()
     edges = [0, *[edge for one in within for edge in one], len(steps)]
     return [one for one in zip(edges[::2], edges[1::2], strict=True) if one[0] < one[1]]
@@ -371,10 +369,10 @@ def _take(
     """Add steps; those `within` ranges (of tables, and of others) are cut into parts."""
     done = 0
     tables, gaps = within
-    stretched = sorted([(*one, True) for one in tables] + [(*one, False) for one in gaps])
-    if not stretched:
+    if not (tables or gaps):
         made.take(steps, kernels, how)
         return
+    stretched = sorted([(*one, True) for one in tables] + [(*one, False) for one in gaps])
     for part in cut_steps(steps, kept, stretched):
         begin, end = part.begin, part.end
         made.take(steps[done:begin], kernels[done:begin], how[done:begin])
@@ -417,15 +415,10 @@ def _how(
     steps: Sequence[Node], bound: Container[int], long_steps: Container[int],
     buffered: Container[int], leaving: Container[int], over: Container[int] = (),
 ) -> list[int]:  # fmt: skip
-    """Return how each step is called; what depends only on the op is found once per op."""
-    of_op: dict[Op, tuple[int, int]] = {}
+    """Return how each step is called."""
     found = []
     for step in steps:
-        number, op = step.id, step.op
-        known = of_op.get(op)
-        if known is None:
-            known = of_op[op] = _how_by_op(op)
-        how, by_name = known
+        number, (how, by_name) = step.id, _how_by_op(step.op)
         if number in buffered:
             how |= keys.BUFFERED | by_name
         elif number in leaving:
@@ -440,6 +433,7 @@ def _how(
     return found
 
 
+@lru_cache(maxsize=1024)
 def _how_by_op(op: Op) -> tuple[int, int]:
     """Return how an op is called, and what is added if it writes into a given array."""
     how = keys.AWAITED if op.waits else 0

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from math import prod
-from operator import not_
+from operator import attrgetter, not_
 from typing import Literal, NamedTuple
 
 from actorgraph.errors import GraphError, printable
@@ -326,14 +326,22 @@ def _ports(
     bundles: list[Port] = []
     for index, nodes in needed.items():
         if len(nodes) >= BUNDLED:
-            bundles.append(Port("bundle", tuple(nodes), index))
+            bundles.append(Port("bundle", _sorted(nodes), index))
         else:
             values += [Port("value", (node,), index) for node in nodes]
     if forward is not None and saved:
-        bundles.append(Port("residual", tuple(saved), forward.index))
+        bundles.append(Port("residual", _sorted(saved), forward.index))
     if not values:
         values.append(Port("trigger", (), None))  # a message says which run it is
     return (*values, *bundles)
+
+
+def _sorted(nodes: list[Node]) -> tuple[Node, ...]:
+    """Return nodes in build order, in which most are neighbours where they come from.
+
+    So texts take them as slices of few lists.
+    """
+    return tuple(sorted(nodes, key=attrgetter("id")))
 
 
 def _at_hand(forward: TaskSpec) -> dict[int, Node]:

@@ -25,7 +25,7 @@ from typing import Any
 
 from actorgraph.graph import Node
 from actorgraph.lower.folding import folded
-from actorgraph.lower.joint import Joint
+from actorgraph.lower.joint import Joint, needed_of
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.slices import with_slices_written_once
 from actorgraph.op import CONSTANT, Op, attrs_key
@@ -59,21 +59,22 @@ def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
     replacement: dict[int, Node] = {}
     rules = _Rules(late)
     merge = joint.backward and any(one.name == "merge" for one in late)
-    forward = _Equals(joint.order) if merge else None
+    forward, first_backward = _Equals() if merge else None, joint.forward_ids
     order: list[Node] = []
     for node in joint.order:
         new = rules.settle(_with_inputs(node, replacement), node.id in kept)
         if forward is not None and new.id == node.id:
-            equal = forward.find(new, 0, add=not joint.is_backward(new))
-            if equal is not None and joint.is_backward(new) and node.id not in kept:
+            is_backward = node.id >= first_backward
+            equal = forward.find(new, 0, add=not is_backward)
+            if equal is not None and is_backward and node.id not in kept:
                 new = equal
-        if new.id == node.id and not new.is_leaf:
+        if new.id == node.id and (new.inputs or not new.is_leaf):
             order.append(new)
         if new is not node:
             replacement[node.id] = new
     return replace(
         joint,
-        order=_needed(order, kept),
+        order=needed_of(order, kept),
         values={node: replacement.get(new.id, new) for node, new in joint.values.items()},
         derivatives={node: replacement.get(new.id, new) for node, new in joint.derivatives.items()},
     )
@@ -109,7 +110,7 @@ def _merged_within(
 ) -> list[list[Node]]:
     """Return the steps of each task with equal ones merged; `kept` stay, as in `_kept_ids`."""
     part_of = {node.id: index for index, steps in enumerate(parts) for node in steps}
-    equals = _Equals(order)
+    equals = _Equals()
     replacement: dict[int, Node] = {}
     merged: list[list[Node]] = [[] for _ in parts]
     for node in order:
@@ -126,7 +127,7 @@ def _merged_within(
 
 
 def _with_inputs(node: Node, replacement: Mapping[int, Node]) -> Node:
-    for part in node.inputs if replacement else ():
+    for part in node.inputs:
         if part.id in replacement:
             inputs = tuple([replacement.get(part.id, part) for part in node.inputs])
             return restated(node, node.op, inputs, node.attrs)
@@ -136,11 +137,12 @@ def _with_inputs(node: Node, replacement: Mapping[int, Node]) -> Node:
 class _Equals:
     """Finds equal nodes: one op with equal attributes on the same inputs."""
 
-    def __init__(self, order: Sequence[Node]) -> None:
+    def __init__(self) -> None:
         self._seen: dict[Op, dict[Hashable, Node]] = {}
         # Attributes, which many nodes share, with their keys, by id.
         self._keys: dict[int, tuple[Any, Hashable]] = {}
-        self._same = _equal_constants(order)
+        self._first: dict[Hashable, int] = {}  # of equal constants
+        self._numbers: dict[int, int] = {}
 
     def find(self, node: Node, part: int, add: bool = True) -> Node | None:
         """Return the first equal node of the same part, None for the first one itself."""
@@ -149,14 +151,10 @@ class _Equals:
             if not add or not is_pure(node.op):
                 return None
             seen = self._seen[node.op] = {}
-        inputs, same, attrs = node.inputs, self._same, node.attrs
-        key: Hashable
-        if same:
-            key = (part, *[same.get(one.id, one.id) for one in inputs])
-        elif len(inputs) == 2:  # mostly, and a hot loop
-            key = part, inputs[0].id, inputs[1].id
-        else:
-            key = (part, *[one.id for one in inputs])
+        key: Hashable = (
+            part, *[self._number(one) if one.op is CONSTANT else one.id for one in node.inputs],
+        )  # fmt: skip
+        attrs = node.attrs
         if attrs:
             known = self._keys.get(id(attrs))
             if known is None:
@@ -165,28 +163,16 @@ class _Equals:
         first = seen.setdefault(key, node) if add else seen.get(key)
         return None if first is node else first
 
-
-def _equal_constants(order: Sequence[Node]) -> dict[int, int]:
-    """Map small constants to equal earlier ones, which differentiation builds for each owner."""
-    first: dict[Hashable, int] = {}
-    same: dict[int, int] = {}
-    constants = {part.id: part for node in order for part in node.inputs if part.op is CONSTANT}
-    for number, node in constants.items():
-        if node.attrs["value"].size <= _SMALL:
-            earlier = first.setdefault(attrs_key(node.attrs), number)
-            if earlier != number:
-                same[number] = earlier
-    return same
-
-
-def _needed(order: Sequence[Node], kept: Collection[int]) -> tuple[Node, ...]:
-    """Return the nodes that results and checks depend on."""
-    needed = set(kept)
-    for node in reversed(order):
-        if node.id in needed:
-            for part in node.inputs:  # takes half the time of `update`
-                needed.add(part.id)
-    return tuple([node for node in order if node.id in needed])
+    def _number(self, constant: Node) -> int:
+        """Return the id of the first constant that is equal, if they are small."""
+        number = constant.id
+        found = self._numbers.get(number)
+        if found is None:
+            found = number
+            if constant.attrs["value"].size <= _SMALL:
+                found = self._first.setdefault(attrs_key(constant.attrs), number)
+            self._numbers[number] = found
+        return found
 
 
 class _Rules:

@@ -39,7 +39,7 @@ _PLAIN = keys.INTO | keys.BY_NAME
 
 _numbers = count()
 
-Row = tuple[int, Callable[[Sequence[Any]], Sequence[Any]], int | None, tuple[int, ...]]
+Row = tuple[int, Callable[[Sequence[Any]], Sequence[Any]], int | None, Sequence[int]]
 """Number of the kernel, getter of its operands, place of ``out=`` or None, values that end."""
 
 Call = tuple[Callable[[Sequence[Any]], Sequence[Any]], slice | None, tuple[int, ...]]
@@ -92,27 +92,39 @@ class SteppingCode:
         Behind the values the list has the arrays to write into, then the constants in reverse,
         whose numbers are negative.
         """
-        key = self.key
-        steps = [step for step in key.steps if isinstance(step, StepKey)]
-        own = range(key.leaves, key.leaves + len(steps))
-        ended = last_uses(
-            [[made, *step.operands] for made, step in zip(own, steps, strict=True)], key.results
-        )
+        first, steps = self.key.leaves, self._steps
         kernels = dict.fromkeys([step.kernel for step in steps])
         number_of = {kernel: number for number, kernel in enumerate(kernels)}
+        made = first + len(steps)
+        array, into, by_name = made + self._arrays, keys.INTO, keys.BY_NAME
         found: list[Row] = []
-        array = own.stop
-        for step, ending in zip(steps, ended, strict=True):
-            operands, named = step.operands, None
-            if step.how & keys.INTO:
-                if step.how & keys.BY_NAME:
+        needed = set(self.key.results)
+        for kernel, operands, how in reversed(steps):  # a hot loop; the last use comes first
+            made -= 1
+            gone = []
+            for one in (made, *operands):
+                if one >= first and one not in needed:
+                    needed.add(one)
+                    gone.append(one)
+            named = None
+            if how & into:
+                array -= 1
+                if how & by_name:
                     named = array
                 else:
                     operands = (*operands, array)
-                array += 1
-            gone = tuple([one for one in ending if one >= key.leaves])
-            found.append((number_of[step.kernel], _getter(operands), named, gone))
-        return found
+            chosen = itemgetter(*operands) if len(operands) > 1 else _getter(operands)
+            found.append((number_of[kernel], chosen, named, gone))
+        return found[::-1]
+
+    @property
+    def _steps(self) -> Sequence[StepKey]:
+        return [step for step in self.key.steps if isinstance(step, StepKey)]
+
+    @cached_property
+    def _arrays(self) -> int:
+        """The number of arrays that steps write into."""
+        return sum([step.how & keys.INTO > 0 for step in self._steps])
 
     @cached_property
     def _calls(self) -> Sequence[Call]:
@@ -139,7 +151,7 @@ class SteppingCode:
         kinds = 1 + max([row[0] for row in rows], default=-1)
         last = given[: kinds - 1 : -1] if kinds else given[::-1]
         empty = [None] * len(rows)
-        writes = any(step.how & keys.INTO for step in self.key.steps if isinstance(step, StepKey))
+        writes = self._arrays > 0
         text: Callable[..., list[Any]] | None = None
 
         def part(run: Any, out: Any, *values: Any) -> list[Any]:

@@ -317,13 +317,12 @@ class Network:
         credited_out: Sequence[int],
     ) -> Program:
         cut, recycling, made = self.plan.partition, self._recycling, list[Program]()
-
-        # Without this network, which the program may outlive.
-        def buffers(symbols: tuple[tuple[str, int], ...]) -> Buffers:
-            return cut.buffers(spec.index, made[0], recycling, dict(symbols))
-
         tabling = self._tabling if len(spec.steps) >= FEWEST_ROWS else None
         if tabling is not None and spec.index in self.memory_index:
+            # Without this network, which the program may outlive.
+            def buffers(symbols: tuple[tuple[str, int], ...]) -> Buffers:
+                return cut.buffers(spec.index, made[0], recycling, dict(symbols))
+
             tabling = tabling._replace(planned=buffers)
         program = lower(
             spec,
@@ -344,7 +343,7 @@ class Network:
 
     def _signal(self, task: Task, queue: Any) -> Any:
         """Return what the task's `wait` is compared with: the queue, or the task's `Calling`."""
-        return self.callings.get(task.spec.index, queue)
+        return self.callings.get(task.spec.index, queue) if self.callings else queue
 
     def _start_calling(
         self, task: Task, kernels: list[Any], ports: list[Channel], outs: list[Channel]

@@ -14,7 +14,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
 from actorgraph.lower.fusion import (
     gains,
-    is_heavy,
+    heavy_ids,
     may_gain,
     one_after_another,
     parallel_us,
@@ -31,11 +31,11 @@ from actorgraph.memory.buffers import (
     ALIGNMENT,
     Buffers,
     bulky,
+    escaping,
     is_view,
-    leaving,
     regular,
     size_in_bytes,
-    writable,
+    writing,
 )
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.memory.travelling import Places, RunMemory
@@ -194,7 +194,7 @@ def partitioned(
     tasks, bound, lanes = connected
     over = accumulating(tasks) if compiled.placing is None else _NONE
     buffered, out = _buffers(compiled, tasks, costs, over, ordered)
-    long_steps = {number for number, cost in costs.items() if is_heavy(cost)}
+    long_steps = heavy_ids(costs)
     large = bulky(compiled.joint.order, symbols)
     if lanes:
         large = set(costs)  # programs have parts only for steps that one thread computes
@@ -226,6 +226,8 @@ def _rows_us(
 def table_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
     """Return for each task the time of its table rows that are long enough for another worker."""
     least = rates().call_us + _BRIEF_US
+    if max(costs.values(), default=0.0) < least:
+        return [0.0] * len(tasks)
     totals = []
     for spec in tasks:
         long = [step for step in spec.steps if costs.get(step.id, 0.0) >= least]
@@ -336,7 +338,8 @@ def _buffers(
     for index, spec in enumerate(tasks):
         if work_us(spec, costs) < _LEASING_US:
             continue
+        written = writing(spec.steps, regular_ids)
         if len(spec.steps) > 1:
-            buffered[index] = writable(spec.steps, spec.kept, regular_ids)
-        out[index] = leaving(spec.steps, buffered[index], regular_ids) - over
+            buffered[index] = written - escaping(spec.steps, spec.kept)
+        out[index] = written - buffered[index] - over
     return buffered, out

@@ -26,7 +26,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Cut, by_cost, sequential
-from actorgraph.lower.fusion import HEAVY_US, is_heavy
+from actorgraph.lower.fusion import HEAVY_US, heavy_ids
 from actorgraph.lower.program import Tabling
 from actorgraph.machines.compiled import COUNTED_BYTES, Binding, Compiled
 from actorgraph.machines.feeds import Repeats, bind_feeds, by_node, check_dims, settle
@@ -204,7 +204,7 @@ class Plan:
         lane_of = self.partition.lane_of
         walks = bool(compiled.native) and self.sequential is None and self.workers > 1
         in_tables_us = table_us(tasks, costs) if walks else [0.0] * len(tasks)
-        heavy = {number for number, cost in costs.items() if is_heavy(cost)}
+        heavy = heavy_ids(costs)
         fed_bytes = sum([size_in_bytes(node, symbols) for node in compiled.inputs])
         results = [size_in_bytes(node, symbols) for node in compiled.result_of]
         return Binding(
@@ -217,7 +217,7 @@ class Plan:
             ],
             heavy=tuple(
                 spec_table_us >= HEAVY_US
-                or any(not node.op.waits for node in spec.steps if node.id in heavy)
+                or (bool(heavy) and any(not one.op.waits for one in spec.steps if one.id in heavy))
                 for spec, spec_table_us in zip(tasks, in_tables_us, strict=True)
             ),
             # Above 0, for ratios divide by it: a graph of leaves alone has no steps.

@@ -62,15 +62,17 @@ def regular(order: Sequence[Node]) -> set[int]:
         layout = memory.layout if memory.with_attrs is None else memory.layout_with(node.attrs)
         if layout == "any":
             continue
-        parts = node.inputs if layout != "c" else ()
-        if layout == "kept":
-            shaped = tuple([part for part in parts if part.dims == node.dims])
-            if [part for part in shaped if part.id in contiguous or part.id not in computed]:
-                parts = shaped
-        for part in parts:
-            if not (part.id in ordered if part.id in computed else _arrives_regular(part)):
-                break
-        else:
+        is_kept, dims = layout == "kept", node.dims
+        every = shaped = True  # whether these operands are ordered
+        decides = False  # whether one of the result's shape is contiguous
+        for part in node.inputs if layout != "c" else ():  # a hot loop
+            number = part.id
+            is_ordered = number in ordered if number in computed else _arrives_regular(part)
+            every = every and is_ordered
+            if is_kept and part.dims == dims:
+                shaped = shaped and is_ordered
+                decides = decides or number in contiguous or number not in computed
+        if shaped if decides else every:
             ordered.add(node.id)
             if layout not in VIEWS:
                 contiguous.add(node.id)
@@ -99,27 +101,27 @@ def writable(
 
     `kept` nodes outlive the turn; `regular_ids` is the result of `regular`.
     """
-    escaping = {node.id for node in kept}
+    return writing(steps, regular_ids) - escaping(steps, kept)
+
+
+def escaping(steps: Sequence[Node], kept: Iterable[Node]) -> set[int]:
+    """Return the ids of values whose memory may outlive the turn, as that of `kept` nodes does."""
+    found = {node.id for node in kept}
     for step in reversed(steps):
         op = step.op
         # A user's op may keep its operands; the operands of an escaping view escape with it.
-        if op.checked or (op.memory.layout in VIEWS and step.id in escaping):
-            escaping.update([part.id for part in step.inputs])
-    return _taking([step for step in steps if step.id in regular_ids and step.id not in escaping])
+        if op.checked or (op.memory.layout in VIEWS and step.id in found):
+            found.update([part.id for part in step.inputs])
+    return found
 
 
-def leaving(
-    steps: Sequence[Node], planned: Collection[int], regular_ids: Collection[int]
-) -> frozenset[int]:
-    """Return the ids of the steps, not `planned`, that may write into an array that is given."""
-    return _taking([step for step in steps if step.id in regular_ids and step.id not in planned])
-
-
-def _taking(steps: Iterable[Node]) -> frozenset[int]:
-    """Return the ids of the steps for which `takes_out` holds, looked up by op and type."""
+def writing(steps: Iterable[Node], regular_ids: Collection[int]) -> frozenset[int]:
+    """Return the ids of the steps that may write into an array that is given."""
     known: dict[Any, bool] = {}
     numbers = []
     for step in steps:
+        if step.id not in regular_ids:
+            continue
         key = step.op, id(step.type), not step.attrs
         takes = known.get(key)
         if takes is None:
@@ -161,11 +163,12 @@ class Usage:
 
 def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, int]) -> Usage:
     """Return the lifetime and size of every value that the steps compute."""
-    last = {step.id: i for i, step in enumerate(steps)}
+    last: dict[int, int] = {}
     for i, step in enumerate(steps):
         for part in step.inputs:
             if part.id in last:
                 last[part.id] = i
+        last[step.id] = i
     for node in kept:
         if node.id in last:
             last[node.id] = len(steps)
@@ -288,12 +291,13 @@ class Buffers:
             place = self.place_of.get(step.id)
             if place is None or step.id in self.inside_of:
                 continue
-            key = place, step.dims, step.dtype
-            if key not in views:
+            key = place, id(step.type)
+            view = views.get(key)
+            if view is None:
                 shape = bind_shape(step.dims, symbols, 0)
                 end = place + prod(shape) * step.dtype.itemsize
-                views[key] = memory[place:end].view(step.dtype).reshape(shape)
-            found.append(self.lending(step.id, views[key], memory))
+                view = views[key] = memory[place:end].view(step.dtype).reshape(shape)
+            found.append(self.lending(step.id, view, memory) if self.idle else view)
         return found
 
     def lending(self, number: int, array: Any, memory: Memory) -> Any:

@@ -235,23 +235,22 @@ def _bound(spans: Sequence[Span], loans: Sequence[Loan]) -> int:
 
 def _by_time(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]]:
     own, lent = _Room(), [_Room(_capacity(loan)) for loan in loans]
-    ending: list[list[int]] = [[] for _ in range(_last(spans) + 1)]
+    ending: list[list[tuple[_Room, int, int]]] = [[] for _ in range(_last(spans) + 1)]
     places: list[Place] = []
     released = 0
-    for number, span in enumerate(spans):
-        for one in chain.from_iterable(ending[released : span.begin]):
-            place = places[one]
-            room = own if place.loan < 0 else lent[place.loan]
-            room.give(place.begin, _padded(spans[one].size))
+    for span in spans:
+        for room, begin, size in chain.from_iterable(ending[released : span.begin]):
+            room.give(begin, size)
         released = span.begin
-        size, chosen = _padded(span.size), -1
+        room, size, chosen = own, _padded(span.size), -1
         if size >= LENT_BYTES and not own.fits(size):
             for index, loan in enumerate(loans):
                 if span.end < loan.written_at and lent[index].fits(size):
-                    chosen = index
+                    room, chosen = lent[index], index
                     break
-        places.append(Place(chosen, (own if chosen < 0 else lent[chosen]).take(size)))
-        ending[span.end].append(number)
+        begin = room.take(size)
+        places.append(Place(chosen, begin))
+        ending[span.end].append((room, begin, size))
     return own.end, places
 
 

@@ -3,7 +3,7 @@
 import actorgraph as ag
 from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.joint import Mode, join
-from actorgraph.lower.regions import connect
+from actorgraph.lower.regions import by_region, connect
 
 
 def test_a_worker_goes_on_with_what_only_uses_a_value_up():
@@ -18,3 +18,17 @@ def test_a_worker_goes_on_with_what_only_uses_a_value_up():
     names = [joint.source(spec.region.nodes[0]).name for spec in tasks]
     sent = tasks[names.index("a")].sends
     assert [names[consumer] for _, consumer in sent] == ["more", "last"]
+
+
+def test_values_that_travel_together_are_in_build_order():
+    """So texts take them as slices of the lists in which they are."""
+    x = ag.Graph().input("x", (2,))
+    made = [x * (1.0 + i) for i in range(20)]
+    total = ag.ops.stack([made[(7 * i) % 20] for i in range(20)]).sum()
+    joint = join([total], (), Mode())
+    tasks = by_region(joint, [list(joint.owners[:20]), list(joint.owners[20:])])
+
+    _, taker = connect(tasks, {joint.values[total]: 0})
+
+    [bundle] = [port for port in taker.ports if port.kind == "bundle"]
+    assert bundle.nodes == joint.order[:20]

@@ -9,6 +9,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.lower.program import CALLS_TILL_ROWS
+from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.network import Networks
 from actorgraph.memory import packing
 
@@ -43,6 +44,24 @@ def test_runs_of_a_sequence_go_to_the_replica_that_fewest_of_them_use():
         assert networks._least_used("plan", runs) == expected
         runs += [run(network, "plan"), run(second, "another")]
     assert networks._least_used("plan", runs) == 1
+
+
+def test_steps_share_a_kernel_where_op_types_and_attributes_have_equal_bits(monkeypatch):
+    made, own = [], Compiled.kernel
+
+    def noted(self, node, *how):
+        made.append(node.op.name)
+        return own(self, node, *how)
+
+    monkeypatch.setattr(Compiled, "kernel", noted)
+    g = ag.Graph()
+    inputs = [g.input(f"x{i}", (2, 3), "float64") for i in range(8)]
+    ends = [ag.ops.leaky_relu(x, (0.0, -0.0)[i % 2]).transpose() for i, x in enumerate(inputs)]
+    with ag.ActorMachine(ends, fuse="none", workers=2) as machine:
+        # With a deadline a run goes through the network, however short it is.
+        run = machine.run_sync(dict.fromkeys(inputs, np.full((2, 3), -1.0)), timeout_s=60)
+    assert [np.signbit(run[end].value).all() for end in ends] == [True, False] * 4
+    assert sorted(made) == ["leaky_relu", "leaky_relu", "transpose"]
 
 
 @pytest.fixture
