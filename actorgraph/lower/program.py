@@ -229,7 +229,7 @@ def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
 def lower(
     spec: TaskSpec, kernels: Sequence[int], *, preferred: int, credited_in: Sequence[int],
     credited_out: Sequence[int], bound: Container[int], long_steps: Container[int] = (),
-    buffered: Container[int] = (), leaving: Container[int] = (), bulky: Container[int] = (),
+    buffered: Container[int] = (), leaving: Container[int] = (), bulky: Collection[int] = (),
     over: Container[int] = (), tabling: Tabling | None = None,
 ) -> Program:  # fmt: skip
     """Return the program of a task.
@@ -346,7 +346,7 @@ def _stretches(
 
 def _gaps(
     steps: Sequence[Node], how: Iterable[int], within: Sequence[tuple[int, int]],
-    bulky: Container[int], apart: int = 0,
+    bulky: Collection[int], apart: int = 0,
 ) -> Sequence[tuple[int, int]]:  # fmt: skip
     """Return the ranges beside those `within`, if the steps may be in parts.
 
@@ -449,7 +449,7 @@ def lower_directly(
     steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node],
     buffered: Container[int] = (), bound: Container[int] | None = None,
     tabling: Tabling | None = None, leaving: Container[int] = (),
-    bulky: Container[int] | None = None,
+    bulky: Collection[int] | None = None,
 ) -> Program:  # fmt: skip
     """Return a program that is a plain function of its leaves, without messages.
 

@@ -24,12 +24,13 @@ class OpGate:
         self.entered = threading.Semaphore(0)
         self.leave = threading.Semaphore(0)
         self.lock = threading.Lock()
-        self.inside = self.calls = 0
+        self.inside = self.most_inside = self.calls = 0
 
     def __call__(self, xp: Any, x: Any) -> Any:
         with self.lock:
             self.calls += 1
             self.inside += 1
+            self.most_inside = max(self.most_inside, self.inside)
         self.entered.release()
         claim(self.leave.acquire(timeout=_PATIENCE_S), "nobody opened the gate")
         with self.lock:

@@ -13,7 +13,6 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.source.fence import ALWAYS, WHERE_ACTIVE
-from tests._child import printed_by
 from tests._each import each
 from tests.source import catalogue
 
@@ -629,11 +628,6 @@ def test_the_result_keeps_what_the_reversal_undoes():
     gradient, value = source.vjp(f, preserve_result=True)(3.0, np.array([1.0, 1.0]))
     assert value.tolist() == [3.0, 9.0]
     assert gradient == 7.0
-
-
-def test_the_package_does_not_import_the_folder():
-    text = "import sys, actorgraph; print('actorgraph.source' in sys.modules)"
-    assert printed_by(text) == ["False"]
 
 
 def keyed(a, *, b):

@@ -1,10 +1,11 @@
-"""What generated functions check of the values that they get."""
+"""What generated functions check of the values that they get, and when the folder is imported."""
 
 import numpy as np
 import pytest
 
 from actorgraph import source
 from actorgraph.errors import FeedError
+from tests._child import printed_by
 from tests._each import each
 
 KINDS = {
@@ -35,3 +36,8 @@ def test_arrays_with_an_arithmetic_of_their_own_are_refused(kind, value):
     ):  # fmt: skip
         with pytest.raises(FeedError, match=kind):
             source.grad(function, **options)(*args)
+
+
+def test_the_package_does_not_import_the_folder():
+    text = "import sys, actorgraph; print('actorgraph.source' in sys.modules)"
+    assert printed_by(text) == ["False"]
