@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -226,21 +226,21 @@ def _rows_us(
 def table_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
     """Return for each task the time of its table rows that are long enough for another worker."""
     least = rates().call_us + _BRIEF_US
-    if max(costs.values(), default=0.0) < least:
-        return [0.0] * len(tasks)
     totals = []
     for spec in tasks:
+        if len(spec.steps) < FEWEST_ROWS:  # a table has at least as many
+            totals.append(0.0)
+            continue
         long = [step for step in spec.steps if costs.get(step.id, 0.0) >= least]
-        # Tables have at least `FEWEST_ROWS` steps.
         walks = bool(long) and sum([not is_view(step) for step in spec.steps]) >= FEWEST_ROWS
         totals.append(sum([costs[step.id] for step in long if walks and not is_view(step)], 0.0))
     return totals
 
 
-def work_us(spec: TaskSpec, costs: Costs) -> float:
-    """Return the time that workers spend on a task."""
+def work_us(steps: Iterable[Node], costs: Costs) -> float:
+    """Return the time that workers spend on steps."""
     # `runs_on` says what `Op.waits` does, in half the time.
-    return sum([costs.get(node.id, 0.0) for node in spec.steps if node.op.runs_on == "worker"])
+    return sum([costs.get(node.id, 0.0) for node in steps if node.op.runs_on == "worker"])
 
 
 def _without_calls(costs: Costs, rows: Collection[int]) -> dict[int, float]:
@@ -272,13 +272,13 @@ def _worthwhile(
         return None
     if not (compiled.jit or compiled.has_waves):
         # Connecting takes five times as long as this, and makes tasks only a little shorter.
-        work = [work_us(spec, weighed) for spec in tasks_made]
+        work = [work_us(spec.steps, weighed) for spec in tasks_made]
         if not gains(_needed(tasks_made), work, workers, alone_us, worth=1.0):
             return None
     connected = _connected(compiled, tasks_made, costs[0], symbols)
     tasks = connected[0]
     before = [[port.producer for port in spec.ports if port.producer is not None] for spec in tasks]
-    sooner = gains(before, [work_us(spec, weighed) for spec in tasks], workers, alone_us)
+    sooner = gains(before, [work_us(spec.steps, weighed) for spec in tasks], workers, alone_us)
     return connected if sooner else None
 
 
@@ -336,7 +336,7 @@ def _buffers(
     if compiled.interpreter is not None or compiled.placing is not None:
         return buffered, out
     for index, spec in enumerate(tasks):
-        if work_us(spec, costs) < _LEASING_US:
+        if work_us(spec.steps, costs) < _LEASING_US:
             continue
         written = writing(spec.steps, regular_ids)
         if len(spec.steps) > 1:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import FeedError
@@ -221,7 +222,7 @@ class Plan:
                 for spec, spec_table_us in zip(tasks, in_tables_us, strict=True)
             ),
             # Above 0, for ratios divide by it: a graph of leaves alone has no steps.
-            predicted_us=sum([work_us(spec, costs) for spec in tasks]) or 1.0,
+            predicted_us=work_us(chain.from_iterable([spec.steps for spec in tasks]), costs) or 1.0,
         )
 
     def tabling(self, errors: Mapping[str, Any] | None) -> Tabling | None:
