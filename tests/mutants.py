@@ -148,6 +148,7 @@ MODULES = {
     "memory/packing.py": ["tests/memory", "tests/machines/test_memory.py", *ANSWERS],
     "pipeline/lanes.py": ["tests/pipeline", "tests/devices/test_pipelines.py"],
     "schedules/simulation.py": ["tests/schedules", "tests/pipeline"],
+    "scratch.py": ["tests/memory/test_recycling.py", "tests/memory/test_keeping.py"],
     "serving/dispatcher.py": [
         "tests/serving/test_dispatcher.py", "tests/serving/test_model.py",
         "tests/serving/test_in_place.py", "tests/serving/test_overload.py",

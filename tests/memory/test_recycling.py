@@ -5,8 +5,9 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 
+import actorgraph.scratch as rooms
 from actorgraph.memory.free_lists import FreeList, Recycling
-from actorgraph.scratch import borrowing, scratch, scratch_like
+from actorgraph.scratch import borrowing, reserve, scratch, scratch_bytes, scratch_like
 
 FLOAT = np.dtype("float32")
 SHAPE = 128, 128
@@ -53,6 +54,62 @@ def test_threads_that_hold_scratch_at_once_have_rooms_of_their_own():
     for thread in threads:
         thread.join()
     assert len({*places}) == 3
+
+
+@pytest.fixture
+def no_rooms(monkeypatch):
+    monkeypatch.setattr(rooms, "_rooms", [])
+
+
+def size_of(shape):
+    """Return the bytes of a room for an array: it begins at a cache line of them."""
+    return 4 * np.prod(shape) + 64
+
+
+def test_a_room_is_as_large_as_the_largest_array_so_far_and_grows_if_nobody_is_in_it(no_rooms):
+    held = scratch(np, SHAPE, FLOAT)
+    assert scratch_bytes() == size_of(SHAPE)
+    larger = 256, 128
+    other = scratch(np, larger, FLOAT)
+    assert scratch_bytes() == size_of(SHAPE) + size_of(larger)
+    third = scratch(np, SHAPE, FLOAT)
+    assert scratch_bytes() == size_of(SHAPE) + 2 * size_of(larger)
+    del held
+    for _ in range(2):
+        scratch(np, larger, FLOAT)
+        assert scratch_bytes() == 3 * size_of(larger)
+    assert not np.may_share_memory(other, third)
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(2**13 - 1, 0), (2**13, 1), (2**20, 1), (2**20 + 1, 0)]
+)
+def test_arrays_from_32_kb_to_4_mb_have_rooms(size, count, no_rooms):
+    scratch(np, (size,), FLOAT)
+    assert scratch_bytes() == count * size_of((size,))
+
+
+def test_there_are_16_rooms_and_what_finds_none_is_an_array_of_its_own(no_rooms):
+    held = [scratch(np, SHAPE, FLOAT) for _ in range(18)]
+    assert scratch_bytes() == 16 * size_of(SHAPE)
+    assert len({*map(place, held)}) == 18
+
+
+def test_rooms_for_threads_are_those_of_the_largest_array_and_keep_what_is_held(no_rooms):
+    reserve(2)
+    assert scratch_bytes() == 0  # nobody has asked for an array yet
+    held = scratch(np, SHAPE, FLOAT)
+    held.fill(7)
+    larger = 256, 128
+    scratch(np, larger, FLOAT)
+    for count in (4, 1):
+        reserve(count)
+        assert scratch_bytes() == 4 * size_of(larger)
+    reserve(99)
+    assert scratch_bytes() == 16 * size_of(larger)
+    taken = [scratch(np, larger, FLOAT) for _ in range(16)]
+    assert not any(np.may_share_memory(held, one) for one in taken)
+    assert (held == 7).all()
 
 
 def test_a_call_takes_scratch_from_its_caller_one_after_the_other_and_only_in_its_thread():
