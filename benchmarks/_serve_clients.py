@@ -204,15 +204,25 @@ def our_request(row: Any, *, binary: bool) -> bytes:
 
 
 @asynccontextmanager
-async def over_http(port: int, asked: bytes) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
-    """Give what asks, by as many connections as there are requests at once."""
+async def over_http(
+    port: int, asked: bytes, connections: int = 0
+) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
+    """Give what asks, by as many connections as there are requests at once.
+
+    So many are made before: to make one takes as long as some requests.
+    """
     loop, idle, made = asyncio.get_running_loop(), list[Connection](), list[Connection]()
 
+    async def connect() -> None:
+        _, new = await loop.create_connection(Connection, "127.0.0.1", port)
+        made.append(new)
+        idle.append(new)
+
     async def ask() -> bytes:
+        while idle and idle[-1].transport.is_closing():  # for as long as servers keep one
+            idle.pop()
         if not idle:
-            _, new = await loop.create_connection(Connection, "127.0.0.1", port)
-            made.append(new)
-            idle.append(new)
+            await connect()
         connection = idle.pop()
         status, body = await connection.ask(asked)
         idle.append(connection)
@@ -221,6 +231,8 @@ async def over_http(port: int, asked: bytes) -> AsyncIterator[Callable[[], Await
         return body
 
     try:
+        for _ in range(connections):
+            await connect()
         yield ask
     finally:
         for one in made:

@@ -34,6 +34,9 @@ from benchmarks._harness import MISSING_OURS
 from benchmarks._report import options, print_environment, print_rows, tell, write_json
 
 CLIENTS = (1, 8, 64)
+CONNECTIONS = 4 * CLIENTS[-1]
+"""Made before a server is asked: for those that wait and run, and as many again."""
+
 OPEN = 0
 """Stands for the open loop where numbers of clients do."""
 
@@ -209,7 +212,7 @@ def remote(server: str, model: str, how: str) -> System:
             if how == "gRPC":
                 made: Any = clients.over_grpc(process.port + 1, row)
             else:
-                made = clients.over_http(process.port, asked)
+                made = clients.over_http(process.port, asked, CONNECTIONS)
             async with made as ask:
                 clients.check(await ask(), wanted_of(model))
                 yield ask
@@ -315,13 +318,13 @@ async def opened(ask: Ask, rate: float, end: float, times: list[float]) -> None:
         await ask()
         times.append(time.perf_counter() - due)
 
-    asked, due = [], time.perf_counter()
-    while due < end:
-        if (left_s := due - time.perf_counter()) > 0:
-            await asyncio.sleep(left_s)
-        asked.append(asyncio.ensure_future(client(due)))
-        due += 1 / rate
-    await asyncio.gather(*asked)
+    due = time.perf_counter()
+    async with asyncio.TaskGroup() as asked:  # to gather all tasks at the end would hold the loop
+        while due < end:
+            if (left_s := due - time.perf_counter()) > 0:
+                await asyncio.sleep(left_s)
+            asked.create_task(client(due))
+            due += 1 / rate
 
 
 async def ticks(end: float, late: list[float]) -> None:
@@ -385,7 +388,7 @@ async def overloaded() -> Overload:
         before_mb = process.resident_mb()
         for _ in range(ROUNDS):
             peak, load = await closed(PEAK_S), clients.Load(process.port, asked)
-            await load.connected(4 * CLIENTS[-1])  # those that wait and run, and as many again
+            await load.connected(CONNECTIONS)
             over = await measured(load, load.opened(OVERLOAD * peak[0], OVERLOAD_S))
             found.append([over[0] / peak[0], *peak, *over])
             for status, some in times.items():
