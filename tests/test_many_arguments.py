@@ -97,7 +97,7 @@ def test_a_node_of_twice_the_inputs_is_compared_in_twice_the_time():
     _, y = graph_of(ag.ops.stack, 10_000)
 
     def seconds(node, inputs):
-        same = _Equals([])
+        same = _Equals()
         start = time.thread_time()
         for begin in range(0, 80_000, inputs):
             same.find(node, begin)
