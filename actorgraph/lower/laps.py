@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,6 +25,7 @@ from actorgraph.lower.quick_rows import QuickRows
 from actorgraph.lower.rates import path
 from actorgraph.lower.splitting import TableRow, Touch, split, touches
 from actorgraph.lower.spots import Unfit
+from actorgraph.lower.table_rows import later
 
 _MOST_ROWS, _MOST_STEPS, _MOST_BYTES = 100, 1000, 1 << 20
 """Most rows, as the analysis is quadratic in their number; most steps, with views, for which values
@@ -69,8 +69,8 @@ class PartedRows(QuickRows):
     def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
         self.rooms, self._fixed = parts, fixed
         super().__init__(one, symbols)
-        self.rows, self.pieces = self._laid()
-        self.computing = self._end = len(self.rows)
+        self._lines, self.pieces = self._laid()
+        self.computing = self.count = len(self._lines)
 
     def stays(self, step: Node) -> int:
         """Keep the memory of every value: parts of a value that reused it would overlap others."""
@@ -78,7 +78,7 @@ class PartedRows(QuickRows):
 
     def wrote(self, step: Node, begin: int) -> None:
         """Keep later steps from reusing the scratch memory of this one."""
-        self._within[self._room] = self._scratch
+        self._within[self._room] = self.scratch_end
 
     def parts(self, step: Node) -> int:
         return self.rooms
@@ -87,9 +87,9 @@ class PartedRows(QuickRows):
         """Divide the rows into parts and phases, before anything is compiled."""
         for room in range(1, self.rooms):
             self.sizes[self._first_room + room] = self.sizes[self._first_room]
-        if len(self.rows) > _MOST_ROWS or self.total > _MOST_BYTES:
+        if self.count > _MOST_ROWS or self.total > _MOST_BYTES:
             raise Unfit
-        every = [self._shares(number) for number in range(len(self.rows))]
+        every = [self._shares(row) for _, row in self.notes]
         self.phases = _Phases(self, every).found
 
     def carry(self, base: int) -> np.ndarray[Any, Any]:
@@ -111,7 +111,7 @@ class PartedRows(QuickRows):
         ]  # fmt: skip
         return min(begins, default=0)
 
-    def _shares(self, number: int) -> tuple[_Share, list[_Share]]:
+    def _shares(self, row: TableRow) -> tuple[_Share, list[_Share]]:
         """Return the shares of a row and of its parts; no parts if it cannot be split."""
 
         def share(row: TableRow) -> _Share:
@@ -120,7 +120,6 @@ class PartedRows(QuickRows):
                 raise Unfit
             return _Share(row, touched)
 
-        row = self.notes[number][1]
         return share(row), [*map(share, split(row, self.rooms) or ())]
 
     @property
@@ -132,27 +131,27 @@ class PartedRows(QuickRows):
         """Return whether a row writes into a room of the table, or reads a constant."""
         return base >= self._first_room + (0 if writes else self.rooms)
 
-    def _of_own_room(self, thread: int) -> list[int]:
+    def _of_own_room(self, thread: int) -> TableRow:
         """Return the row that redirects the base of the first room to the thread's own room."""
         rooms, routine = self._first_room, self.routine("rebase")
-        row = TableRow(routine, (1, 1), (rooms, rooms + thread), (), (), (), native.LATER)
-        return self.words_of(row)
+        return TableRow(routine, (1, 1), (rooms, rooms + thread), (), (), (), native.LATER)
 
-    def _laid(self) -> tuple[list[list[int]], Pieces]:
+    @property
+    def lines(self) -> native.Words:
+        """The rows of all parts as words."""
+        return self._lines
+
+    def _laid(self) -> tuple[native.Words, Pieces]:
         """Return the rows of all parts, and the pieces that they form."""
-        lines: list[list[int]] = []
+        lines: list[TableRow] = []
         spans: dict[tuple[int, int], tuple[int, int]] = {}
         for number, phase in enumerate(self.phases):
             for thread in range(self.rooms):
-                own = [(row, some[thread]) for row, some in phase.items() if thread < len(some)]
+                own = [some[thread].row for some in phase.values() if thread < len(some)]
                 begin = len(lines)
                 if own and thread:
                     lines.append(self._of_own_room(thread))
-                for (row, one), after in zip_longest(own, [one.row for _, one in own[1:]]):
-                    words = self.words_of(one.row._replace(heard=one.row.checks(after)))
-                    if one.row.loop.function == self.notes[row][1].loop.function:
-                        words[0] = self.rows[row][0]  # the address, filled in since
-                    lines.append(words)
+                lines += own
                 if own:
                     spans[thread, number] = begin, len(lines)
         keys = sorted(spans)
@@ -164,7 +163,7 @@ class PartedRows(QuickRows):
         pieces = Pieces(
             begins, [spans[key] for key in keys], waits, os.path.dirname(path()), walks="laps"
         )
-        return lines, pieces
+        return later(*self.words_of(lines), {end for _, end in spans.values()}), pieces
 
 
 class _Phases:

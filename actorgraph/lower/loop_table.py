@@ -90,6 +90,7 @@ class _Iteration:
     others: Mapping[Op, Any] = field(default_factory=dict)
     shared: Mapping[Node, Node] = field(default_factory=dict)
     odd: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    classes: None = None  # its steps have been replaced since they were numbered
 
     @property
     def code_row(self) -> Callable[[Any, Node], bool] | None:

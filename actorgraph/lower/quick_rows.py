@@ -36,6 +36,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.asking import given_up
 from actorgraph.lower.rates import path
 from actorgraph.lower.row_groups import LEAST_LANES, RowGroup, rule_of
+from actorgraph.lower.row_writing import Rows
 from actorgraph.lower.seen import node_like, parted
 from actorgraph.lower.splitting import spans
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, strides_of
@@ -54,9 +55,6 @@ _LEAST_ELEMENTS, _LEAST_PASSES = 32, 2
 """Least elements of a group's step, and passes over elements that an exact group must replace."""
 _MOST_BYTES = 1 << 20
 """Largest second operand of a product of our own: NumPy is faster for larger ones."""
-
-_TO_COME = Routine(1, 0)
-"""Placeholder for a row's function until all texts are compiled."""
 
 
 def _logistic(xp: Any, exponential: Any, out: Any) -> Any:
@@ -568,15 +566,15 @@ class QuickRows(Written):
 
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
-        self._texts: list[tuple[int, str]] = []
+        self._texts: list[str] = []
         self._engine: Any = None
         super().__init__(one, symbols)
         self.wrote_all()
         if self._texts:
-            text = dense.module_text([text for _, text in self._texts])
+            text = dense.module_text(self._texts)
             engine = self._engine = native.engine(text, os.path.dirname(path()))
-            for place, (row, _) in enumerate(self._texts):
-                self.rows[row][0] = engine.get_function_address(f"f{place}")
+            for place in range(len(self._texts)):
+                self.functions[~place] = engine.get_function_address(f"f{place}")
 
     def in_another_row(self, step: Node) -> bool:
         """Write the row of a group or product, or none; return whether the step is done."""
@@ -593,11 +591,12 @@ class QuickRows(Written):
             for one in how.steps:
                 self._step(one)
             return True
-        self._texts.append((len(self.rows), text))
+        to_come = Routine(~len(self._texts), 0, how.exact)
+        self._texts.append(text)
         heard = native.ALL_ERRORS if how.exact else 0
 
         def write(begin: int, end: int) -> None:
-            self._add(_TO_COME._replace(keeps_flags=how.exact), (1, 1), (begin, end), (), [], heard)
+            self._add(to_come, (1, 1), (begin, end), (), [], heard)
             spots = []
             for one, wide in pointers:
                 low, high = sorted((begin * one.outer, (end - 1) * one.outer))
@@ -612,14 +611,14 @@ class QuickRows(Written):
         """Look at all rows before texts become machine code."""
 
 
-def code_row(rows: Written, step: Node) -> bool:
+def code_row(rows: Rows, step: Node) -> bool:
     """Write the row of a step's machine code; return whether there is such code."""
     describe = _describing(step, rows.symbols)
     return describe is not None and _called(rows, step, describe, step.inputs, _LEAST_ROW_FLOPS)
 
 
 def _called(
-    rows: Written, step: Node, describe: Any, inputs: Sequence[Node], least: float,
+    rows: Rows, step: Node, describe: Any, inputs: Sequence[Node], least: float,
     adds: bool = False,
 ) -> bool:  # fmt: skip
     """Write the row of a step's machine code; return whether there is such code."""
@@ -641,7 +640,7 @@ def _called(
 
 
 def _write_call(
-    rows: Written, describe: Any, chars: Sequence[str], places: Sequence[Spot], least: float,
+    rows: Rows, describe: Any, chars: Sequence[str], places: Sequence[Spot], least: float,
     how: Mapping[str, bool],
 ) -> _Code | None:  # fmt: skip
     """Write the row of machine code for operands and a result, if there is any, and return that."""

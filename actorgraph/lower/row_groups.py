@@ -56,7 +56,7 @@ class RowGroup:
         }
         read = [node for node in self.read if f"v{node.id}" not in numbers]
         places = [rows.place(node) for node in (*read, *self.outputs)]
-        shape, size = rows._shape(self.steps[0]), places[-1].itemsize
+        shape, size = rows.shape(self.steps[0]), places[-1].itemsize
         dims = coalesced(shape, [broadcast(place, shape) for place in places])
         if not 1 <= len(dims) <= 2:
             raise Unfit

@@ -58,10 +58,18 @@ class TableRow(NamedTuple):
     touches: Sequence[Touch] = ()
     parts: Sequence[TableRow] = ()
 
-    def checks(self, after: TableRow | None) -> int:
-        """Return the flags to check behind the row, `LATER` if the next row checks the same."""
-        later = after is not None and after.heard == self.heard and after.loop.keeps_flags
-        return native.LATER if later else self.heard
+    def moved(self, bases: Sequence[int], offsets: Sequence[int]) -> TableRow:
+        """Return the row with each of its bases replaced, and moved by an offset there."""
+        places = [*self.places]
+        for word in range(0, len(places), 4):
+            base = places[word]
+            places[word : word + 2] = bases[base], places[word + 1] + offsets[base]
+        touched = tuple([
+            (bases[base], begin + offsets[base], end + offsets[base], writes)
+            for base, begin, end, writes in self.touches
+        ])  # fmt: skip
+        parts = tuple([one.moved(bases, offsets) for one in self.parts])
+        return self._replace(places=tuple(places), touches=touched, parts=parts)
 
 
 class _Along(NamedTuple):

@@ -16,21 +16,24 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, cycle, pairwise, zip_longest
+from itertools import accumulate, cycle, pairwise
+from math import inf
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.strands import Pieces
 from actorgraph.errors import counted
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.kernels import alike
 from actorgraph.lower.rates import path, rates
 from actorgraph.lower.splitting import TableRow, Touch, beside, touches
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table_rows import Written
-from actorgraph.memory.buffers import is_view, size_in_bytes
+from actorgraph.lower.table_rows import Written, later
+from actorgraph.memory.buffers import size_in_bytes
 
 _LEAST_US, _MOST_BYTES = 15.0, 64 * 1024 * 1024
 """Below that many microseconds of rows no helper arrives in time; strands that need more memory
@@ -72,23 +75,22 @@ def timed(
     ready = [
         first[len(first) * s // threads : len(first) * (s + 1) // threads] for s in range(threads)
     ]
-    free = [0.0] * threads
+    free, every = [0.0] * threads, range(threads)
     strands, begins, ended = [0] * len(left), [0.0] * len(left), [0.0] * len(left)
     moved_us = [_CROSSED_US + size / rates().bytes_per_us for size in sizes]
+    # When a strand may have what a step that is ready reads, and how long it reads from others.
+    known: dict[int, list[tuple[float, float]]] = {one: [(0.0, 0.0)] * threads for one in first}
     for _ in before:
-        choices = []
-        for strand in range(threads):
-            for home in range(threads):
-                for number in ready[home][:_LOOKED_AT]:
-                    since, spent = free[strand], 0.0
-                    for one in before[number]:
-                        at = ended[one]
-                        if strands[one] != strand:
-                            at, spent = at + _CROSSING_US, spent + moved_us[one]
-                        since = max(since, at)
-                    choices.append((since + spent, home != strand, number, strand, home))
-        since, _, number, strand, home = min(choices)
+        best = inf, False, 0, 0, 0
+        for home, some in enumerate(ready):
+            for number in some[:_LOOKED_AT]:
+                for strand, (at, spent) in enumerate(known[number]):
+                    since = (max(at, free[strand])) + spent
+                    if since <= best[0]:
+                        best = min(best, (since, home != strand, number, strand, home))
+        since, _, number, strand, home = best
         ready[home].remove(number)
+        del known[number]
         strands[number], begins[number] = strand, since
         ended[number] = free[strand] = since + costs[number]
         for one in after[number]:
@@ -97,8 +99,15 @@ def timed(
                 has = [0.0] * threads
                 for part in before[one]:
                     has[strands[part]] += moved_us[part]
-                home = min([(-has[s], free[s], s) for s in range(threads)])[2]
+                home = min([(-has[s], free[s], s) for s in every])[2]
                 insort(ready[home], one)
+                known[one] = [
+                    (
+                        max([ended[p] + _CROSSING_US * (strands[p] != s) for p in before[one]]),
+                        sum([moved_us[p] for p in before[one] if strands[p] != s]),
+                    )
+                    for s in every
+                ]
     return strands, begins, max(free)
 
 
@@ -121,6 +130,9 @@ class Touched:
         They do not wait for each other: none touches a byte that another one writes.
         """
         waits = [set[int]() for _ in several]
+        if len(several) == 1:
+            self._touch(first, several[0], waits[0])
+            return waits
         for own, some in zip(waits, several, strict=True):
             for base, begin, end, writes in some:
                 _, found, since, until = self._between(base, begin, end)
@@ -139,9 +151,25 @@ class Touched:
                     del begins[since + 1 : until], found[since + 1 : until]
         return waits
 
+    def _touch(self, who: int, some: Sequence[Touch], own: set[int]) -> None:
+        """Do as `touch` for one unit, in a single pass."""
+        for base, begin, end, writes in some:
+            begins, found, since, until = self._between(base, begin, end)
+            for wrote, read in found[since:until]:
+                own.update(wrote)
+                if writes:
+                    own.update(read)
+                else:
+                    read.append(who)
+            if writes:
+                begins[since:until], found[since:until] = [begin], [_Bytes([who], [])]
+        own.discard(who)
+
     def _between(self, base: int, begin: int, end: int) -> tuple[list[int], list[_Bytes], int, int]:
         """Return the begins and ranges of a base, and the first and end of those in these bytes."""
-        begins, found = self._of.setdefault(base, ([0], [_Bytes([], [])]))
+        if base not in self._of:
+            self._of[base] = [0], [_Bytes([], [])]
+        begins, found = self._of[base]
         since, until = [self._place(begins, found, at) for at in (begin, end)]
         return begins, found, since, until
 
@@ -209,26 +237,30 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     steps, threads = stretch.steps, min(workers, HELPERS.count + 1)
     if threads < 2 or len(steps) > _MOST_STEPS:
         return None
-    known: dict[Any, float] = {}
+    known: dict[int, tuple[float, int]] = {}
     costs, sizes, before = list[float](), list[int](), list[list[int]]()
     place_of: dict[int, int] = {}  # number of the step with rows; for a view, of its base
     unwritten = set[int]()
     for step in steps:
         some = {place_of[part.id] for part in step.inputs if part.id in place_of}
-        if is_view(step):
+        if step.id in stretch.views:
             place_of.update([(step.id, one) for one in some])
             continue
         if not step.inputs:  # memory that its first reader writes
             unwritten.add(step.id)
             continue
-        key: Any = step.id if step.op.predicted else alike(step)
+        key = ~step.id if step.op.predicted else stretch.classes.get(step.id, ~step.id)
         if key not in known:
-            known[key] = _ROW_US + predicted_us(step, symbols, walked=True)
-        written = unwritten.intersection([one.id for one in step.inputs])
-        unwritten -= written
-        place_of.update(dict.fromkeys((step.id, *written), len(costs)))
-        costs.append(known[key])
-        sizes.append(size_in_bytes(step, symbols))
+            us = _ROW_US + predicted_us(step, symbols, walked=True)
+            known[key] = us, size_in_bytes(step, symbols)
+        us, size = known[key]
+        if unwritten:
+            written = unwritten.intersection([one.id for one in step.inputs])
+            unwritten -= written
+            place_of.update(dict.fromkeys(written, len(costs)))
+        place_of[step.id] = len(costs)
+        costs.append(us)
+        sizes.append(size)
         before.append(sorted(some))
     if sum(costs) < _LEAST_US:
         return None
@@ -242,6 +274,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     ordered = SimpleNamespace(
         steps=in_time, given=stretch.given, others=stretch.others, results=stretch.results,
         copied=stretch.copied, odd=stretch.odd, shared=stretch.shared, code_row=stretch.code_row,
+        classes=stretch.classes,
     )  # fmt: skip
     try:
         rows = StrandRows(ordered, symbols, of, threads)
@@ -305,12 +338,12 @@ def _in_parts(
 class _Unit(NamedTuple):
     """Rows that one thread executes: strand, predicted time, and the units that they wait for.
 
-    They are a part of the step with the id `part_of`, unless that is None.
+    `rows` are the numbers of rows of whole steps, or a part of the step with the id `part_of`.
     """
 
     strand: int
     us: float
-    rows: Sequence[TableRow]
+    rows: range | Sequence[TableRow]
     waits: set[int]
     part_of: int | None = None
 
@@ -330,6 +363,11 @@ class StrandRows(Written):
         self._first_made = len(stretch.given)
         super().__init__(stretch, symbols)
         self._cut()
+
+    @property
+    def lines(self) -> native.Words:
+        """The rows of whole steps, and those of pieces, as words for machine code."""
+        return self._lines
 
     @property
     def story(self) -> str:
@@ -359,20 +397,22 @@ class StrandRows(Written):
 
     def wrote(self, step: Node, begin: int) -> None:
         """Record the rows of a step from `begin` on, in parts, and what each part waits for."""
-        if begin == len(self.rows):
+        if begin == self.count:
             return
         strands, us = self._placed[step.id].strands, self._placed[step.id].us
-        whole = [row for _, row in self.notes[begin:]]
-        every = self._made_ones([one for row in whole for one in row.touches])
-        if not all(row.touches for row in whole):
-            shown = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
-            shown.append((self.places[step.id], True))
-            every += self._made_ones([(one.base, one.begin, one.end, to) for one, to in shown])
-            base = self._first_room + self._room
-            every += self._made_ones([(base, self._room_begin, self._scratch, True)])
+        number, first = self._steps[-1]
+        kind = self._kinds[number]
+        whole = self._moved(kind, first) if len(strands) > 1 or kind.rows[0].touches else ()
+        every = [one for row in whole for one in row.touches]
+        if not whole or any(not row.touches for row in whole):
+            read = [self.lies(one) for one in step.inputs if one.id in self.places]
+            every += [(base, begin, end, False) for base, begin, end, *_ in read]
+            every.append((*self.lies(step)[:3], True))
+            every.append((self.scratch_base, self._room_begin, self.scratch_end, True))
+        every = self._made_ones(every)
         if len(strands) == 1:
             [waits] = self._touched.touch(len(self._made), [every])
-            self._made.append(_Unit(strands[0], us, whole, waits))
+            self._made.append(_Unit(strands[0], us, range(begin, self.count), waits))
             return
         for several in beside(whole, len(strands)):
             own_touches = [
@@ -423,14 +463,20 @@ class StrandRows(Written):
         begins = [0, *accumulate(map(len, strands))]
         in_turn = one_by_one(begins, waits)
         spans = [(0, 0)] * len(pieces)
+        taken, parts, end = list[int](), list[TableRow](), self.count
         for place in in_turn:
-            begin = len(self.rows)
-            rows = [row for one in pieces[place] for row in made[one].rows]
-            self.rows += [
-                self.words_of(row._replace(heard=row.checks(after)))
-                for row, after in zip_longest(rows, rows[1:])
-            ]
-            spans[place] = begin, len(self.rows)
+            begin = len(taken)
+            for one in pieces[place]:
+                rows = made[one].rows
+                if not isinstance(rows, range):
+                    first = self.count + len(parts)
+                    parts += rows
+                    rows = range(first, first + len(rows))
+                taken += rows
+            spans[place] = end + begin, end + len(taken)
+        lines, keeps = map(np.concatenate, zip(self._columns(), self.words_of(parts), strict=True))
+        lines, keeps = [np.concatenate([one[:end], one[taken]]) for one in (lines, keeps)]
+        self._lines = later(lines, keeps, {self.computing, *[stop for _, stop in spans]})
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
         # Thousands of objects, which the collector would go through as long as the table lives.
         self._made = [unit for unit in made if unit.part_of is not None]

@@ -19,7 +19,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 from itertools import pairwise
@@ -35,7 +36,7 @@ from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
-from actorgraph.lower.kernels import kernel, with_errstate
+from actorgraph.lower.kernels import class_numbers, kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
 from actorgraph.lower.program import (
     CALLS_TILL_ROWS,
@@ -107,12 +108,16 @@ def stretches(
 
 
 class _Results(NamedTuple):
-    """The results of a stretch, ids of those to copy, returned views, and places in the arrays."""
+    """The results of a stretch, ids of those to copy, returned views, and places in the arrays.
+
+    Then the ids of all values that may show the memory of others.
+    """
 
     results: Sequence[Node]
     copied: Collection[int]
     shown: Sequence[Node]
     place_of: Mapping[int, int]
+    views: Collection[int]
 
 
 class Stretch:
@@ -124,8 +129,11 @@ class Stretch:
 
     odd: Mapping[int, tuple[int, ...]] = {}
     shared: Mapping[Node, Node] = {}
-    """In a copy for one binding of dims: strides of the steps whose values are not in C order; and
-    inner steps that write into arrays of the run, each with the first step of its array."""
+    classes: Mapping[int, int] | None = None
+    buffers: Buffers | None = None
+    """In a copy for one binding of dims: strides of the steps whose values are not in C order;
+    inner steps that write into arrays of the run, each with the first step of its array;
+    `class_numbers` of the steps; and where arrays of runs lie, if that is known."""
 
     def __init__(
         self, steps: Sequence[Node], given: Sequence[Node], returned: Sequence[Node],
@@ -157,7 +165,8 @@ class Stretch:
         # Inputs in buffers may share memory with arrays that leave the turn and are written later.
         if not any(_whole(node) in self._buffered for node in self.given):
             copied.difference_update([step.id for step, one in into if one & keys.LEAVING])
-        return _Results(results, copied, shown, place_of)
+        inner.update([node.id for node in self.given if node.inputs and is_view(node)])
+        return _Results(results, copied, shown, place_of, inner)
 
     @property
     def code_row(self) -> Callable[[Written, Node], bool] | None:
@@ -167,6 +176,11 @@ class Stretch:
         from actorgraph.lower.quick_rows import code_row
 
         return code_row
+
+    @property
+    def views(self) -> Collection[int]:
+        """The ids of all values that may show the memory of others."""
+        return self._found.views
 
     @property
     def results(self) -> Sequence[Node]:
@@ -360,13 +374,17 @@ class Stretch:
         return blocks
 
     def _laid(self, symbols: Mapping[str, int]) -> Stretch:
-        """Return a copy with `odd` set; raises `Unfit` if the layout of a step is not known."""
-        ordered = self._tabling.ordered
-        layouts = Layouts(self.steps, symbols, regular(self.steps) if ordered is None else ordered)
-        laid, laid.odd = copy(self), {}
+        """Return a copy for a binding; raises `Unfit` if the layout of a step is not known."""
+        ordered, views = self._tabling.ordered, self.views
+        ordered = regular(self.steps) if ordered is None else ordered
+        laid, laid.odd, laid.classes = copy(self), {}, class_numbers(self.steps)
+        laid.buffers = self._buffers(symbols)
+        layouts = Layouts(self.steps, symbols, ordered, laid.classes)
         for position, step in enumerate(self.steps):
+            if step.id in ordered and step.id not in views:
+                continue
             spot = layouts.of(step)
-            if is_view(step) or (spot is not None and spot.is_flat):
+            if step.id in views or (spot is not None and spot.is_flat):
                 continue
             if spot is None:
                 unfit = Unfit()
@@ -391,18 +409,25 @@ class Stretch:
         task.  Only inputs stay alive longer: the walk may decline.
         """
         found = self._found
-        buffers = self._buffers(symbols)
+        buffers = self.buffers
         if buffers is None:
             return found.copied, {}
-        taken = [_region(one, buffers, symbols) for node in self.given for one in _owners(node)]
+        taken: dict[int, list[_Span]] = {}
+        for node in self.given:
+            for one in _owners(node):
+                of, *span = _region(one, buffers, symbols)
+                taken.setdefault(of, []).append(tuple(span))
+        taken = {of: _merged(spans) for of, spans in taken.items()}
         free: dict[Node, _Region] = {}
         for step, how in zip(self.steps, self._how, strict=True):
             if how & keys.INTO:
                 region = _region(step, buffers, symbols)
-                if not any(_meet(region, one) for one in taken):
+                of = region[0]
+                if of not in taken or not _meets(region, taken[of]):
                     free[step] = region
-                may = may_overwrite(step) or step.op.traced
-                if step.id in buffers.in_place and not may:
+                if step.id in buffers.in_place and not (
+                    step.op.traced or may_overwrite(step, self.views)
+                ):
                     for part in [one for one in step.inputs if free.get(one) == region]:
                         del free[part]  # Python overwrites it, a row must not
         copied = {node.id for node in found.results if node.id in found.place_of}
@@ -410,14 +435,14 @@ class Stretch:
         if not may_share:
             return copied, {}
         results = {node.id for node in found.results}
+        large = [step for step, (_, begin, end) in free.items() if end - begin >= _SHARED_BYTES]
         arrays: dict[Any, Node] = {}
-        for step in (*[step for step in free if step.id in results], *free):
+        for step in sorted(large, key=lambda step: step.id not in results):
             arrays.setdefault((free[step], step.dims, step.dtype), step)
-        shared = {
-            step: arrays[region, step.dims, step.dtype] for step, region in free.items()
-            if step.id not in results and region[2] - region[1] >= _SHARED_BYTES
+        return copied, {
+            step: arrays[free[step], step.dims, step.dtype]
+            for step in large if step.id not in results
         }  # fmt: skip
-        return copied, shared
 
     def _stranded(self, symbols: Mapping[str, int]) -> StrandRows | None:
         """Return the rows in strands, or None where one thread is predicted to be as fast."""
@@ -579,8 +604,24 @@ def _region(node: Node, buffers: Buffers, symbols: Mapping[str, int]) -> _Region
     return of, begin or 0, (begin or 0) + size_in_bytes(node, symbols)
 
 
-def _meet(one: _Region, other: _Region) -> bool:
-    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+_Span: TypeAlias = tuple[int, int]
+"""The begin and end of bytes."""
+
+
+def _merged(spans: Iterable[_Span]) -> list[_Span]:
+    """Return spans that share no byte, in order, for the same bytes."""
+    found = list[_Span]()
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            begin, end = found[-1][0], max(end, found.pop()[1])
+        found.append((begin, end))
+    return found
+
+
+def _meets(region: _Region, spans: Sequence[_Span]) -> bool:
+    """Return whether a region shares a byte with one of the spans that `_merged` returns."""
+    before = bisect_left(spans, (region[2],))
+    return before > 0 and spans[before - 1][1] > region[1]
 
 
 def _owners(node: Node) -> Iterator[Node]:

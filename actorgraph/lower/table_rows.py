@@ -1,107 +1,72 @@
-"""Rows of tables, written for the sizes of a run; see `table`.
+"""The rows of a table, written by columns for the sizes of a run; see `table`.
 
-`walkable.kind_of` decides which steps may be rows, and `Written` writes these; `table`,
-`loop_table`, `quick_rows` and `strands` build on it.  Rows of ufuncs, sums and products are written
-here; those of compound ops come from running their forward on tracers (`traced`).
+Steps of one class (`kernels.class_numbers`) whose operands are laid out alike have the same rows,
+but for where their arguments begin.  So `row_writing` writes these once for each `_Kind` of step,
+with every argument in a base of its own.  A step then takes the note of its kind and its arguments,
+and all rows become words at once, by NumPy: `Written.lines`.
 
-Invariants: a row's output overlaps none of its inputs, except that an elementwise row may write in
-place and sums accumulate into the output of an earlier row; every access of a row lies within its
-base's memory, which `Written` checks.
+Invariant: every access of a row lies within its base's memory.  The rows of a kind stay within
+their arguments, which is checked as they are written, and arguments lie within their bases, which
+`Written` checks for all steps at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
-from operator import itemgetter
 from time import sleep
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from actorgraph.devices import native
-from actorgraph.devices.loops import (
-    Routine,
-    dot_loop,
-    follows_memory,
-    loop_of,
-    product_loop,
-    reducing_loop,
-)
 from actorgraph.graph import Node
-from actorgraph.lower.kernels import kernel
-from actorgraph.lower.matmul import product
-from actorgraph.lower.multiplying import is_product
+from actorgraph.lower.kernels import class_numbers
+from actorgraph.lower.row_writing import Rows
 from actorgraph.lower.splitting import TableRow
-from actorgraph.lower.spots import (
-    MOST_EXPANDED,
-    ONCE,
-    Dimension,
-    Spot,
-    Unfit,
-    broadcast,
-    coalesced,
-    entry,
-    expanded,
-    in_c_order,
-    in_order,
-    of_two_axes,
-    strides_of,
-    turned_to,
-    view_spot,
-)
-from actorgraph.lower.traced import Traced, trace
-from actorgraph.lower.walkable import (
-    AS_INTEGERS,
-    GETITEM,
-    RESHAPE,
-    SUM,
-    has_loop,
-    may_overwrite,
-    sums_columns,
-)
+from actorgraph.lower.spots import Spot, Unfit, strides_of
+from actorgraph.lower.walkable import may_overwrite
 from actorgraph.memory.buffers import Memory, aligned, is_view, usage
 from actorgraph.memory.packing import Span, pack
-from actorgraph.op import CONSTANT, Op, bind_attrs
-from actorgraph.types import bind_shape
 
-_HANDED_OVER = 32
+_HANDED_OVER = 128
 """Steps whose rows are written before the GIL is offered to other threads: some 0.5 ms."""
 
-_ZEROS = 16 * 1024
-"""Most bytes of zeros that are kept as a constant; more are written by repeating it."""
-
-_CHARS = {4: "f", 8: "d"}
+_SMALL_BYTES = 16 * 1024
+"""Most bytes of constants that kinds of steps share."""
 
 
-class _AnyStretch(Protocol):
-    """What `Written` needs of a stretch; see `table.Stretch`."""
-
-    steps: Sequence[Node]
-    given: Sequence[Node]
-    others: Mapping[Op, Callable[..., None]]
-    odd: Mapping[int, tuple[int, ...]]  # strides of values not in C order, by id of the step
-    shared: Mapping[Node, Node]  # steps that write into an array of the run, and whose it is
-
-    @property
-    def code_row(self) -> Callable[[Any, Node], bool] | None:
-        """Writes the row of our own machine code for a step, and returns whether there is any."""
-
-    @property
-    def results(self) -> Sequence[Node]:
-        """Steps whose values are needed outside."""
-
-    @property
-    def copied(self) -> Collection[int]:
-        """The ids of results that are copied at the end."""
+_Place: TypeAlias = tuple[int, int, int, int, tuple[int, ...], int]
+"""Where a value lies: its base, its first byte there and the end; then the offset, strides and size
+of its elements.  Plain tuples, as there is one for each value."""
 
 
-class Written:
+@dataclass(slots=True)
+class _Kind:
+    """The rows of all steps that are alike.
+
+    In `rows` a base is the number of an argument, and an offset counts from where that begins.  The
+    arguments are the operands, the result unless it is a view, `scratch` bytes, and `constants`,
+    which have bases of their own.
+    Of a view `shown` is the place, in terms of an argument, and the shape.
+    """
+
+    name: str
+    rows: Sequence[TableRow]
+    number: int
+    scratch: int = 0
+    constants: Sequence[int] = ()
+    arguments: int = 0
+    shown: tuple[_Place, tuple[int, ...]] | None = None
+
+
+class Written(Rows):
     """Writes the rows of a stretch for one binding of its dims.
 
     Values lie in *bases*, which a row addresses by number and offset.  The bases are, in this
     order: inputs, results and other arrays of the run (`objects`), the table's memory (one base a
-    room), constants.
+    room), constants.  `stretch` is a `table.Stretch` for that binding, or has its attributes.
     Subclasses override `in_another_row`, `parts`, `room`, `stays` and `wrote`.
     """
 
@@ -114,17 +79,24 @@ class Written:
     overwrites = True
     """Whether a step may write over an operand; other steps of a group might still read that."""
 
-    def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
-        self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
-        self._code_row = stretch.code_row
-        self.kept: list[Any] = []  # constants, whose addresses are in the rows
-        self.rows: list[list[int]] = []
-        self.notes: list[tuple[str, TableRow]] = []  # each row with the name of its op
+    def __init__(self, stretch: Any, symbols: Mapping[str, int]) -> None:
+        super().__init__(symbols, stretch.code_row)
+        self.others, self._odd = stretch.others, stretch.odd
         self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
-        self._zeros: dict[int, Spot] = {}
+        self.functions: dict[int, int] = {}  # of rows that were written before their machine code
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
-        self.places: dict[int, Spot] = {}
-        self.sizes: list[int] = []  # bytes of each base
+        self._at: dict[int, _Place] = {}
+        self._kinds: list[_Kind] = []
+        self._kind_of: dict[Any, _Kind] = {}
+        self._known: dict[Any, int] = {}  # bases of constants, by value or identity
+        # Of each step with rows its kind and where its arguments begin, -1 for rows of one step
+        # alone, whose bases and offsets are those of the table.
+        self._steps = list[tuple[int, int]]()
+        self._bases, self._offsets = list[int](), list[int]()
+        self._classes, self.count = stretch.classes or class_numbers(stretch.steps), 0
+        self._views = {
+            node.id for node in (*stretch.given, *stretch.steps) if node.inputs and is_view(node)
+        }
         apart = [step for step, of in stretch.shared.items() if step is of]
         self.objects = [*stretch.given, *stretch.results, *apart]
         for base, node in enumerate(self.objects):
@@ -133,57 +105,36 @@ class Written:
                 self._whole(node, base, 0)
         self.places |= {step.id: self.places[of.id] for step, of in stretch.shared.items()}
         self._lay(stretch)
-        for position, step in enumerate(stretch.steps):
-            self.of = step.op.name
+        self._write(stretch.steps)
+        self.bytes = sum([self._layout(step)[2] for step in stretch.steps])
+        self.given_bytes = sum(self.sizes[: len(stretch.given)])
+        self.computing = self.count  # rows behind it copy, unless there were errors
+        for base, node in enumerate(self.objects):
+            if node.id in stretch.copied:
+                self.bytes_copied(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
+        self._take("copy")
+        self._check(stretch.steps)
+        # Thousands of objects, which the collector would go through as long as the table lives.
+        self._at, self._classes, self._kind_of, self._known = {}, {}, {}, {}
+        self._bases, self._offsets = map(np.array, (self._bases, self._offsets))
+        self._steps = np.array(self._steps, np.int64).reshape(-1, 2)
+
+    def _write(self, steps: Sequence[Node]) -> None:
+        for position, step in enumerate(steps):
             if position % _HANDED_OVER == 0:
                 sleep(0)
-            begin = len(self.rows)
+            begin = self.count
             try:
                 self._step(step)
             except Unfit as unfit:
                 unfit.position = position
                 raise
-            self.wrote(step, begin)
-        self.bytes = sum([self._layout(step)[2] for step in stretch.steps])
-        self.given_bytes = sum(self.sizes[: len(stretch.given)])
-        self.of, self.computing = "copy", len(self.rows)
-        for base, node in enumerate(self.objects):
-            if node.id in stretch.copied:
-                self._bytes(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
-        if self.computing:  # its flags, which may forbid the copies, are checked before them
-            self.rows[self.computing - 1][-1] = self.notes[self.computing - 1][1].heard
-        self._end = len(self.rows)  # rows behind it belong to pieces
-
-    def _bytes(self, place: Spot, into: Spot, size: int, times: int = 1) -> None:
-        """Write a row that copies the same `size` bytes, to so many places behind each other."""
-        outer: list[Dimension] = [(times, [0, size])]
-        self.write(self.routine("copy"), outer, [size], [1, 1], [
-            (one._replace(itemsize=1), one.offset, ((times, step), (size, 1)))
-            for one, step in ((place, 0), (into, size))
-        ])  # fmt: skip
-
-    def clear(self, result: Spot) -> None:
-        """Write rows of zeros: a copy takes a tenth of the time of broadcasting one number."""
-        size = prod(result.shape) * result.itemsize
-        whole, rest = divmod(size, _ZEROS)
-        if whole:
-            self._bytes(self._no_bytes(_ZEROS), result, _ZEROS, whole)
-        if rest:
-            begin = result.offset + size - rest
-            self._bytes(self._no_bytes(rest), result._replace(offset=begin), rest)
-
-    def _no_bytes(self, size: int) -> Spot:
-        if size not in self._zeros:
-            self._zeros[size] = self.constant(np.zeros(size, np.uint8))
-        return self._zeros[size]
+            if self.count > begin:
+                self.wrote(step, begin)
 
     def in_another_row(self, step: Node) -> bool:
         """Write a step's rows in a way of the subclass's own; return whether that was done."""
         return False
-
-    def parts(self, step: Node) -> int:
-        """Return into how many parts a row of our own machine code is to be split."""
-        return 1
 
     @property
     def story(self) -> str:
@@ -215,10 +166,68 @@ class Written:
     def wrote(self, step: Node, begin: int) -> None:
         """Take note of a step's rows, which start at row `begin`."""
 
+    # -- rows as words ----------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> list[tuple[str, TableRow]]:
+        """Each row with the name of its op."""
+        found = []
+        for number, first in self._steps:
+            kind = self._kinds[number]
+            found += [(kind.name, row) for row in self._moved(kind, first)]
+        return found
+
+    def _moved(self, kind: _Kind, first: int) -> Sequence[TableRow]:
+        """Return the rows of a step whose arguments begin at `first`."""
+        if first < 0:
+            return kind.rows
+        own = slice(first, first + kind.arguments)
+        return [row.moved(self._bases[own], self._offsets[own]) for row in kind.rows]
+
     @property
     def lines(self) -> native.Words:
         """The rows as words for machine code."""
-        return np.array(self.rows, np.int64).reshape(-1, native.ROW_WORDS)
+        return later(*self._columns(), {self.computing})
+
+    def _columns(self) -> tuple[native.Words, np.ndarray[Any, Any]]:
+        """Return the rows as words, with the flags that each hears; and whether it keeps flags."""
+        every = [row for kind in self._kinds for row in kind.rows]
+        words, keeps = self.words_of(every)
+        of, first = self._steps.T
+        counts = np.array([len(kind.rows) for kind in self._kinds], np.int64)
+        times = counts[of]
+        step = np.repeat(np.arange(len(of)), times)
+        rows = np.arange(len(step)) + (np.cumsum(counts)[of] - np.cumsum(times))[step]
+        lines, count = words[rows], len(self.sizes)
+        # The first arguments are bases as they are, for rows of one step alone.
+        bases = np.array([*range(count), *self._bases], np.int64)
+        offsets = np.array([*[0] * count, *self._offsets], np.int64)
+        shift = np.where(first < 0, 0, first + count)[step]
+        for word in range(6, native.ROW_WORDS - 1, 4):
+            argument = lines[:, word] + shift
+            lines[:, word] = bases[argument]
+            lines[:, word + 1] += offsets[argument]
+        return lines, keeps[rows]
+
+    def words_of(self, rows: Sequence[TableRow]) -> tuple[native.Words, np.ndarray[Any, Any]]:
+        """Return rows as machine code reads them, and whether each keeps flags."""
+        found = []
+        for row in rows:
+            function = self.functions.get(row.loop.function, row.loop.function)
+            words = [function, row.loop.data, self._words(row.dims), self._words(row.strides)]
+            none = [0] * (native.ROW_WORDS - 7 - len(row.places))
+            found.append([*words, *row.times, *row.places, *none, row.heard])
+        keeps = np.array([row.loop.keeps_flags for row in rows], bool)
+        return np.array(found, np.int64).reshape(-1, native.ROW_WORDS), keeps
+
+    def _words(self, numbers: Sequence[int]) -> int:
+        """Return the address of an array of these numbers, which `words` keeps."""
+        key = tuple(numbers)
+        found = self.words.get(key)
+        if found is None:
+            array = np.array(key, np.int64)
+            found = self.words[key] = array.ctypes.data, array
+        return found[0]
 
     def specs(self, writable: Container[int], moving: Container[int] = ()) -> native.Words:
         """Return `native.spec` of each input and result; `moving` ones advance each iteration."""
@@ -241,442 +250,225 @@ class Written:
         memory, strands = aligned(1 if lent else max(self.total, 1)), None
         bases = [] if lent else [memory.ctypes.data + begin for begin in self.begins[:-1]]
         bases += [value.ctypes.data for value in self.kept]
-        block = native.block(specs, lines[: self._end], bases, self.computing)
+        block = native.block(specs, lines[: self.count], bases, self.computing)
         if self.pieces is not None:
             strands = self.pieces.words()
             block[native.STRANDS] = strands[0].ctypes.data
         return block, memory, strands
 
+    # -- the rows of a step -----------------------------------------------------------------------
+
     def _step(self, step: Node) -> None:
-        self._room = self.room(step)
-        self._scratch = self._room_begin = self._within[self._room]
-        write = self.others.get(step.op)
+        self._room = self.room(step) if self.rooms > 1 else 0
+        self.scratch_base = self._first_room + self._room
+        self.scratch_end = self._room_begin = self._within[self._room]
+        write = self.others.get(step.op) if self.others else None
         if write is not None:
             write(self, step)
+        elif not self.in_another_row(step):
+            self._alike(step)
             return
-        if self.in_another_row(step) or (self._code_row and self._code_row(self, step)):
-            return
-        if is_view(step):
-            self.places[step.id] = self._view(step)
-        elif sums_columns(step):
-            self._column_sum(step)
-        elif step.op is SUM:
-            self._sum(step)
-        elif step.op.ufunc == "matmul":
-            self._product(step)
-        elif step.op.traced:
-            trace(self, step)
-        else:
-            self.row(self.places[step.id], has_loop(step), map(self.place, step.inputs))
+        self._take(step.op.name)
 
-    def _shape(self, node: Node) -> tuple[int, ...]:
-        return bind_shape(node.dims, self.symbols, 0)
+    def _take(self, name: str) -> None:
+        """Take the rows that were written for one step alone."""
+        if self.rows:
+            kind = _Kind(name, self.rows, len(self._kinds))
+            self._kinds.append(kind)
+            self._steps.append((kind.number, -1))
+            self.count, self.rows = self.count + len(self.rows), []
+
+    def _alike(self, step: Node) -> None:
+        """Take note of a step's kind and arguments; the place of a view follows from these."""
+        number, at = step.id, self._at
+        nodes = (*step.inputs, step) if number in self.places else step.inputs
+        try:
+            places = [at[node.id] for node in nodes]
+        except KeyError:
+            places = [*map(self.lies, nodes)]
+        parts, meetings = self.parts(step), _meetings(places)
+        key = self._classes.get(number, ~number), parts, meetings, *[one[4] for one in places]
+        kind = self._kind_of.get(key)
+        if kind is None:
+            kind = self._kind_of[key] = self._written(step, nodes, places, meetings)
+        begin = self.scratch_end
+        if kind.rows:
+            self._steps.append((kind.number, len(self._bases)))
+            self._bases += [*[one[0] for one in places], self.scratch_base, *kind.constants]
+            self._offsets += [*[one[3] for one in places], begin, *[0] * len(kind.constants)]
+            self.count += len(kind.rows)
+            if kind.scratch:
+                end = self.scratch_end = begin + kind.scratch
+                self.sizes[self.scratch_base] = max(self.sizes[self.scratch_base], end)
+        if kind.shown is not None:
+            (of, first, end, offset, *how), shape = kind.shown
+            base, _, _, moved, *_ = (
+                places[of] if of < len(places) else (self.scratch_base, 0, 0, begin)
+            )
+            self.places[number] = Spot(base, offset + moved, shape, *how)
+            at[number] = base, first + moved, end + moved, offset + moved, *how
+            self._within[self._room] = self.scratch_end  # a copy outlives its step
+
+    def lies(self, node: Node) -> _Place:
+        """Return where a value lies."""
+        if node.id not in self._at:
+            self._at[node.id] = _place_of(self.place(node))
+        return self._at[node.id]
+
+    def _written(
+        self, step: Node, nodes: Sequence[Node], places: Sequence[_Place],
+        meetings: Sequence[tuple[int, int, int]],
+    ) -> _Kind:  # fmt: skip
+        """Write the rows of a step for all of its kind; arguments that meet lie in one base."""
+        rows, count = Rows(self.symbols, self._code_row, self.parts(step)), len(places)
+        lead, shifts = [*range(count)], [0] * count
+        for one, other, shift in meetings:
+            lead[one], shifts[one] = lead[other], shifts[other] + shift
+        rows.sizes, rows.scratch_base = [0] * (count + 1), count
+        for base in {*lead}:
+            own = [(one, places[one]) for one in range(count) if lead[one] == base]
+            first = min([shifts[one] + at[1] - at[3] for one, at in own])
+            for one, _ in own:
+                shifts[one] -= first
+            rows.sizes[base] = max([shifts[one] + at[2] - at[3] for one, at in own])
+        for node, base, shift in zip(nodes, lead, shifts, strict=True):
+            spot = self.places[node.id]
+            rows.places[node.id] = spot._replace(base=base, offset=shift)
+        rows.step(step)
+        back = [*[-one for one in shifts], *[0] * (1 + len(rows.kept))]
+        found = [row.moved(range(len(back)), back) for row in rows.rows]
+        kind = _Kind(step.op.name, found, len(self._kinds), rows.scratch_end)
+        kind.constants, kind.arguments = [*map(self._shared, rows.kept)], len(back)
+        if count == len(step.inputs):
+            shown = rows.places[step.id]
+            shown = shown._replace(offset=shown.offset + back[shown.base])
+            kind.shown = _place_of(shown), shown.shape
+        self._kinds.append(kind)
+        return kind
+
+    def _shared(self, value: np.ndarray[Any, Any]) -> int:
+        """Return the base of a constant that a kind of steps reads; equal small ones share it."""
+        key: Any = id(value)
+        if value.nbytes <= _SMALL_BYTES:
+            key = value.dtype, value.shape, value.tobytes()
+        if key not in self._known:
+            self._known[key] = self.constant(value).base
+        return self._known[key]
+
+    def _check(self, steps: Sequence[Node]) -> None:
+        """Raise `Unfit` if a value leaves its base or is misaligned."""
+        if not self._at:
+            return
+        base, first, end, offset, _, itemsize = zip(*self._at.values(), strict=True)
+        sizes = np.array(self.sizes, np.int64)[[*base]]
+        wrong = (np.array(first) < 0) | (np.array(end) > sizes)
+        wrong |= np.array(offset) % np.array(itemsize) != 0
+        if wrong.any():
+            number, unfit = [*self._at][wrong.argmax()], Unfit()
+            touches = [number in [one.id for one in (step, *step.inputs)] for step in steps]
+            unfit.position = touches.index(True)
+            raise unfit
+
+    # -- memory -----------------------------------------------------------------------------------
 
     def _layout(self, node: Node) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """Return shape, strides and bytes of a node's contiguous array."""
         found = self._layouts.get(id(node.type))
         if found is None:
-            shape, size = self._shape(node), node.dtype.itemsize
-            found = shape, strides_of(shape, size), prod(shape) * size
-            self._layouts[id(node.type)] = found
+            shape, size = self.shape(node), node.dtype.itemsize
+            steps = strides_of(shape, size)
+            found = self._layouts[id(node.type)] = shape, steps, prod(shape) * size
         return found
 
     def _whole(self, node: Node, base: int, offset: int) -> None:
-        shape, strides, _ = self._layout(node)
+        shape, strides, size = self._layout(node)
         strides = self._odd.get(node.id, strides)
-        self.places[node.id] = Spot(base, offset, shape, strides, node.dtype.itemsize)
+        itemsize = node.dtype.itemsize
+        self.places[node.id] = Spot(base, offset, shape, strides, itemsize)
+        self._at[node.id] = base, offset, offset + size, offset, strides, itemsize
 
-    def _lay(self, stretch: _AnyStretch) -> None:
+    def _lay(self, stretch: Any) -> None:
         """Plan the memory of values that stay inside, and of results copied at the end."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
         inner: list[list[tuple[int, Node]]] = [[] for _ in range(self.rooms)]
         for position, step in enumerate(stretch.steps):
-            if step.id not in self.places and not is_view(step):
-                inner[self.room(step)].append((position, step))
+            if step.id not in self.places and step.id not in self._views:
+                inner[self.room(step) if self.rooms > 1 else 0].append((position, step))
         self._first_room, self._within = len(self.sizes), list[int]()
         for own in inner:
-            spans, span_of = list[Span](), dict[int, int]()
+            spans, span_of = list[Span](), dict[int, Span]()
             for at, one in own:
-                end, over = lives.last[one.id] + self.stays(one), None
-                if self.overwrites:
-                    over = self._overwritten(one, at, spans, span_of)
-                if over is None:
-                    spans.append(Span(lives.bytes[one.id], at, end))
-                else:
-                    spans[over].end = end
-                span_of[one.id] = len(spans) - 1 if over is None else over
+                end = lives.last[one.id] + (self.stays(one) if self.rooms > 1 else 0)
+                span = self._overwritten(one, at, span_of) if self.overwrites else None
+                if span is None:
+                    span = Span(lives.bytes[one.id], at, end)
+                    spans.append(span)
+                span_of[one.id], span.end = span, end
             total, places = pack(spans, ())
+            begin_of = {id(span): place.begin for span, place in zip(spans, places, strict=True)}
             for _, step in own:
-                self._whole(step, len(self.sizes), places[span_of[step.id]].begin)
+                self._whole(step, len(self.sizes), begin_of[id(span_of[step.id])])
             self._within.append(-(-total // 64) * 64)
             self.sizes.append(total)
 
-    def _overwritten(
-        self, step: Node, position: int, spans: Sequence[Span], span_of: Mapping[int, int]
-    ) -> int | None:
-        """Return the number of the span of an operand that ends at a step which may write there.
+    def _overwritten(self, step: Node, position: int, span_of: Mapping[int, Span]) -> Span | None:
+        """Return the span of an operand that ends at a step which may write there.
 
         Both have one layout, and no other operand shows the same memory.  The cache then holds
         fewer bytes: 500 steps on 400 kB take 0.7 of the time.
         """
-        if not may_overwrite(step) or step.op in self.others:
-            return None
-        odd = self._odd.get(step.id)
         for part in step.inputs:
-            number = span_of.get(part.id)
+            span = span_of.get(part.id)
             if (
-                number is not None
-                and spans[number].end == position
+                span is not None
+                and span.end == position
                 and (part.dims, part.dtype) == (step.dims, step.dtype)
-                and self._odd.get(part.id) == odd
+                and self._odd.get(part.id) == self._odd.get(step.id)
             ):
-                return number
+                may = step.op not in self.others and may_overwrite(step, self._views)
+                return span if may else None
         return None
 
-    def place(self, node: Node) -> Spot:
-        """Return the spot of a value."""
-        if node.op is CONSTANT and node.id not in self.places:
-            value = np.array(node.attrs["value"], order="C")
-            if value.dtype != node.dtype:
-                raise Unfit
-            self.places[node.id] = self.constant(value)
-        return self.places[node.id]
 
-    def constant(self, value: np.ndarray[Any, Any]) -> Spot:
-        """Return the spot of a constant, in a base of its own."""
-        self.kept.append(value)
-        self.sizes.append(value.nbytes)
-        return Spot(len(self.sizes) - 1, 0, value.shape, value.strides, value.itemsize)
-
-    def _view(self, step: Node) -> Spot:
-        [of] = step.inputs
-        if step.op is RESHAPE:  # it may copy, into scratch memory that outlives its step
-            place = Traced(self, self.place(of), of.dtype).reshape(self._shape(step)).place
-            self._within[self._room] = self._scratch
-        else:
-            # With an ellipsis NumPy returns a view of a single element, not a scalar.
-            view = kernel(step, np, self.symbols)
-            if not step.dims and step.op is GETITEM:
-                view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
-            place = view_spot(self.place(of), of.dtype, view)
-        if of.dtype != step.dtype or place.shape != self._shape(step):
-            raise Unfit
-        return place
-
-    def row(
-        self, result: Spot, loop: Routine | None, operands: Iterable[Spot],
-        heard: int = native.ALL_ERRORS,
-    ) -> None:  # fmt: skip
-        """Write the rows of an elementwise step, which may be in place over an operand."""
-        places = [*operands, result]
-        if loop is None:
-            raise Unfit
-        if 0 in result.shape:
-            return
-        if self._flat_row(result, loop, places, heard):
-            return
-        strides = [broadcast(place, result.shape) for place in places]
-        others = [place for place in places if place != result]
-        if self.overlaps(result, others):
-            raise Unfit
-        # The order of elements is free; the order of the result gives the fewest dims.
-        axes = sorted(range(len(result.shape)), key=[-step for step in result.strides].__getitem__)
-        shape = tuple([result.shape[axis] for axis in axes])
-        strides = [[own[axis] for axis in axes] for own in strides]
-        self._each(loop, places, coalesced(shape, strides), heard)
-
-    def _each(
-        self, loop: Routine, places: Sequence[Spot], dims: list[Dimension],
-        heard: int = native.ALL_ERRORS,
-    ) -> None:  # fmt: skip
-        """Write the rows of a loop over any number of dims."""
-        for parts, shifts in expanded(dims, len(places)):
-            *outer, inner = parts
-            self.write(loop, outer, [inner[0]], inner[1], [
-                (place, place.offset + shift, [(count, steps[k]) for count, steps in parts])
-                for k, (place, shift) in enumerate(zip(places, shifts, strict=True))
-            ], heard)  # fmt: skip
-
-    def _flat_row(self, result: Spot, loop: Routine, places: Sequence[Spot], heard: int) -> bool:
-        """Write the row of a step on contiguous arrays and single numbers: the common case."""
-        shape, count = result.shape, prod(result.shape)
-        row, strides = [], []
-        end = result.offset + count * result.itemsize
-        for place in places:
-            base, offset, own, _, size = place
-            if own == shape and place.is_flat:
-                stride, reach = size, count * size
-            elif prod(own) == 1:
-                stride, reach = 0, size
-            else:
-                return False
-            if offset < 0 or offset + reach > self.sizes[base] or offset % size:
-                raise Unfit
-            meets = base == result.base and offset < end and result.offset < offset + reach
-            if meets and place != result:
-                raise Unfit
-            row += [base, offset, 0, 0]
-            strides.append(stride)
-        self._add(loop, (1, 1), [count], strides, row, heard, [place[4] for place in places])
-        return True
-
-    def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spot:
-        """Return memory for the rows of the current step alone."""
-        strides = strides_of(shape, dtype.itemsize)
-        base, begin = self._first_room + self._room, self._scratch
-        self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
-        self.sizes[base] = max(self.sizes[base], self._scratch)
-        return Spot(base, begin, shape, strides, dtype.itemsize)
-
-    def copied(self, result: Spot, x: Spot, char: str) -> None:
-        """Write rows that copy elements of a dtype."""
-        if char == "?":
-            self.row(result, loop_of("logical_or", "???"), [x, x])
-        else:
-            self.row(result, _copy_of(char), [x])
-
-    def moved(
-        self, x: Spot, index: Spot, result: Spot, *, to: bool, name: str = "move", width: int = 1
-    ) -> None:
-        """Write a gather from ``x`` at `index`, or a scatter of it `to` there in the result.
-
-        `width` elements are copied at a time.
-        """
-        many, few = (result, x) if to else (x, result)
-        routine = self.routine(name, keeps_flags=False)
-        if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
-            raise Unfit
-        if self.overlaps(result, [x, index]) or prod(few.shape) != width * prod(index.shape):
-            raise Unfit
-        count, limit = prod(index.shape), prod(many.shape) // width
-        size = width * x.itemsize
-        steps = [size, 8, 0, 0, size] if to else [0, 8, size, size, 0]
-        spans = [
-            (few, few.offset, [(count, size)]),
-            (index, index.offset, [(count, 8)]),
-            (many, many.offset, [(limit, size)]),
-        ]
-        dims = (count, limit, size)
-        self.write(routine, ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
-
-    def touching(self, read: Sequence[Spot], written: Sequence[Spot]) -> None:
-        """Note what the row that was written last touches."""
-        every = [(one.base, one.begin, one.end, False) for one in read]
-        every += [(one.base, one.begin, one.end, True) for one in written]
-        of, row = self.notes[-1]
-        self.notes[-1] = of, row._replace(touches=every)
-
-    def in_parts(self, writers: Sequence[Callable[[], object]]) -> None:
-        """Give the row that was written last its parts: what `writers` write, if each does."""
-        number, heard = len(self.rows), self.rows[-1][-1]
-        for write in writers:
-            write()
-        parts = [row for _, row in self.notes[number:]]
-        del self.rows[number:], self.notes[number:]
-        self.rows[-1][-1] = heard
-        of, row = self.notes[-1]
-        if len(parts) == len(writers):
-            self.notes[-1] = of, row._replace(parts=parts)
-
-    def refused(self, flag: Spot) -> None:
-        """Write a row that makes the walk decline where a flag is set."""
-        routine = self.routine("refuse", keeps_flags=False)
-        self.write(routine, ONCE, [1], [1], [(flag, flag.offset, ())], native.REFUSES)
-
-    @staticmethod
-    def routine(name: str, keeps_flags: bool = True) -> Routine:
-        """Return a loop of `native`, which NumPy does not have."""
-        return Routine(native.RUNTIME.routine(name), 0, keeps_flags)
-
-    def is_apart(self, result: Spot, places: Iterable[Spot]) -> bool:
-        """Return whether a result in C order shares no memory with other values."""
-        return result.is_flat and not self.overlaps(result, places)
-
-    @staticmethod
-    def overlaps(result: Spot, places: Iterable[Spot]) -> bool:
-        """Return whether a result may share memory with other values."""
-        return any(
-            place.base == result.base and place.begin < result.end and result.begin < place.end
-            for place in places
-        )
-
-    def _product(self, step: Node) -> None:
-        """Write a product as its kernel computes it: a stack times a matrix as one tall matrix."""
-        (x, y), result = map(self.place, step.inputs), self.places[step.id]
-        if len(x.shape) > 2 and len(y.shape) == 2:
-            if not x.is_flat:
-                x = Traced(self, x, step.dtype).copy().place
-            rows = prod(x.shape[:-1])
-            x, result = in_order(x, (rows, x.shape[-1])), in_order(result, (rows, y.shape[-1]))
-        self.product(x, y, result, product(step, self.symbols))
-
-    def _column_sum(self, step: Node) -> None:
-        """Write a sum over all axes but the last as a product with ones, as `column_sums` does."""
-        x, result = self.place(step.inputs[0]), self.places[step.id]
-        if len(x.shape) > 2 and not x.is_flat:
-            self._sum(step)
-            return
-        columns = (prod(x.shape[:-1]), x.shape[-1])
-        ones = self.constant(np.ones((1, columns[0]), step.dtype))
-        shown = x if len(x.shape) == 2 else in_order(x, columns)
-        self.product(ones, shown, in_order(result, (1, columns[1])), _columns)
-
-    def _sum(self, step: Node) -> None:
-        """Write the rows of a sum or mean."""
-        x, result = self.place(step.inputs[0]), self.places[step.id]
-        axes, steps = step.attrs["axis"], iter(result.strides)
-        shape = tuple([1 if i in axes else n for i, n in enumerate(x.shape)])
-        if result.shape != shape:
-            strides = tuple([0 if i in axes else next(steps) for i in range(len(x.shape))])
-            result = result._replace(shape=shape, strides=strides)
-        self.reduced("add", result, x, axes, step.dtype.char)
-
-    def reduced(
-        self, name: str, result: Spot, x: Spot, axes: Collection[int], char: str,
-        initial: float | None = None,
-    ) -> None:  # fmt: skip
-        """Write the rows of ``name.reduce(x, axes, keepdims=True, initial=initial)``."""
-        found = reducing_loop(name, char)
-        if found is None or self.overlaps(result, [x]) or 0 in x.shape:
-            raise Unfit
-        one_number = not any(step for n, step in zip(x.shape, x.strides, strict=True) if n > 1)
-        order: Sequence[int] = range(len(x.shape))
-        if not in_c_order(x) and not (one_number and [*axes] == [len(x.shape) - 1]):
-            order = sorted(order, key=x.strides.__getitem__, reverse=True)
-            # NumPy takes axes in the order of memory, if the result has the same order.
-            turned = [turned_to(one, order) for one in (x, result)]
-            if not (all(map(in_c_order, turned)) and follows_memory(name, char)):
-                raise Unfit
-        loop, rest = found[0], x
-        first = found[1] if initial is None else initial
-        if first is not None:
-            self.row(result, _copy_of(char), [self.constant(np.full((), first, char))])
-        elif len(axes) == 1:  # no identity: begin with the first entry along the axis
-            [axis] = axes
-            index = [slice(None)] * axis
-            begin, others = (*index, slice(1)), (*index, slice(1, None))
-            dtype = np.dtype(char)
-            self.row(result, _copy_of(char), [view_spot(x, dtype, itemgetter(begin))])
-            if x.shape[axis] == 1:
-                return
-            rest = view_spot(x, dtype, itemgetter(others))
-        else:
-            raise Unfit
-        rest = turned_to(rest, order)
-        through = [0 if i in axes else result.strides[i] for i in order]
-        dims = coalesced(rest.shape, [through, rest.strides, through])
-        self._each(loop, [result, rest, result], dims)
-
-    def dots(self, result: Spot, x: Spot, y: Spot, heard: int) -> None:
-        """Write the rows of ``vecdot(x, y)``."""
-        loop, places, n = dot_loop(_CHARS[x.itemsize]), [x, y, result], x.shape[-1]
-        if not n or y.shape[-1] != n or loop is None or self.overlaps(result, [x, y]):
-            raise Unfit
-        step, other = x.strides[-1], y.strides[-1]
-        spans = [((n, step),), ((n, other),), ()]
-        batches = [one._replace(shape=one.shape[:-1], strides=one.strides[:-1]) for one in (x, y)]
-        strides = [broadcast(one, result.shape) for one in (*batches, result)]
-        for parts, shifts in expanded(coalesced(result.shape, strides), 3):
-            *outer, (count, inner) = parts
-            self.write(loop, outer, [count, n], [*inner, step, other], [
-                (place, place.offset + shift, [*span, *[(size, by[k]) for size, by in parts]])
-                for k, (place, shift, span) in enumerate(zip(places, shifts, spans, strict=True))
-            ], heard)  # fmt: skip
-
-    def product(self, x: Spot, y: Spot, result: Spot, kernel_of: Callable[..., Any]) -> None:
-        """Write the rows of a product of matrices or stacks, if it has the bits of its kernel."""
-        char = _CHARS[x.itemsize]
-        loop = product_loop(char)
-        if loop is None or min(len(x.shape), len(y.shape)) < 2 or self.overlaps(result, [x, y]):
-            raise Unfit
-        places, batch = (x, y, result), result.shape[:-2]
-        stacks = [
-            place._replace(shape=place.shape[:-2], strides=place.strides[:-2]) for place in places
-        ]
-        strides = [broadcast(stack, batch) for stack in stacks]
-        stack_dims = coalesced(batch, strides) or [(1, [0, 0, 0])]
-        if len(stack_dims) > 1:
-            if batch[0] > MOST_EXPANDED:
-                raise Unfit
-            for i in range(batch[0]):
-                x_i, y_i, result_i = [entry(place, len(batch), i) for place in places]
-                self.product(x_i, y_i, result_i, kernel_of)
-            return
-        [(count, outer)] = stack_dims
-        (n, k), m = x.shape[-2:], y.shape[-1]
-        dims = count, n, k, m
-        steps = *outer, *[stride for place in places for stride in place.strides[-2:]]
-        first, other = x._replace(base=0, offset=0), y._replace(base=1, offset=0)
-        if x.base == y.base:
-            other = other._replace(base=0, offset=y.offset - x.offset)
-        if not is_product(loop, kernel_of, char, first, other, dims, steps):
-            raise Unfit
-        sizes = ((n, k), (k, m), (n, m))
-        self.write(loop, ONCE, dims, steps, [
-            (place, place.offset, ((count, step), *zip(size, place.strides[-2:], strict=True)))
-            for place, step, size in zip(places, outer, sizes, strict=True)
-        ])  # fmt: skip
-
-    def write(
-        self, loop: Routine, outer: Sequence[Dimension], dims: Sequence[int],
-        strides: Sequence[int], arguments: Sequence[tuple[Spot, int, Iterable[tuple[int, int]]]],
-        heard: int = native.ALL_ERRORS,
-    ) -> None:  # fmt: skip
-        """Add a row: a loop, called along at most two `outer` axes with `dims` and `strides`.
-
-        Each argument is a spot, an offset, and the sizes and strides of the axes that the loop
-        accesses from there.  `Unfit` is raised if an access leaves its memory or is misaligned.
-        `heard` are the floating-point flags that count as errors.
-        """
-        row: list[int] = []
-        times, steps = of_two_axes(outer, len(arguments))
-        for (place, offset, spans), step in zip(arguments, steps, strict=True):
-            reach = [(size - 1) * stride for size, stride in spans]
-            first = offset + sum([min(one, 0) for one in reach])
-            last = offset + sum([max(one, 0) for one in reach]) + place.itemsize
-            odd = any([number % place.itemsize for number in (offset, *reach)])  # noqa: C419
-            if first < 0 or last > self.sizes[place.base] or odd:
-                raise Unfit
-            row += [place.base, offset, *step]
-        sizes = [place.itemsize for place, _, _ in arguments]
-        self._add(loop, times, dims, strides, row, heard, sizes)
-
-    def _add(
-        self, loop: Routine, times: tuple[int, int], dims: Sequence[int], strides: Sequence[int],
-        places: Sequence[int], heard: int, sizes: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        """Add a row; the one before checks its flags if this one clears them or checks others."""
-        if not loop.function:
-            raise Unfit
-        if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
-            self.rows[-1][-1] = native.LATER
-        row = TableRow(loop, times, tuple(dims), tuple(strides), tuple(places), tuple(sizes), heard)
-        self.rows.append(self.words_of(row))
-        self.notes.append((self.of, row))
-
-    def words_of(self, row: TableRow) -> list[int]:
-        """Return a row as machine code reads it."""
-        words = [row.loop.function, row.loop.data, self._words(row.dims), self._words(row.strides)]
-        none = [0] * (native.ROW_WORDS - 7 - len(row.places))
-        return [*words, *row.times, *row.places, *none, row.heard]
-
-    def _words(self, numbers: Sequence[int]) -> int:
-        """Return the address of an array of these numbers, which `words` keeps."""
-        key = tuple(numbers)
-        found = self.words.get(key)
-        if found is None:
-            array = np.array(key, np.int64)
-            found = self.words[key] = array.ctypes.data, array
-        return found[0]
+def _place_of(spot: Spot) -> _Place:
+    return spot.base, spot.begin, spot.end, spot.offset, spot.strides, spot.itemsize
 
 
-def _columns(row: Any, x: Any) -> Any:
-    """Multiply as `column_sums` does: the kernel whose bits its row must have."""
-    return row.reshape(-1).dot(x)
+_PAIRS = (), (), ((1, 0),), ((1, 0), (2, 0), (2, 1))
+"""The pairs of so many arguments."""
 
 
-def _copy_of(char: str) -> Routine:
-    found = loop_of("positive", 2 * char.translate(AS_INTEGERS))
-    if found is None:
-        raise Unfit
-    return found
+def _meetings(places: Sequence[_Place]) -> tuple[tuple[int, int, int], ...]:
+    """Return which arguments share bytes with another one, that one, and how far behind it.
+
+    Groups of arguments that share none with each other have no pair between them.
+    """
+    if len(places) < len(_PAIRS):  # a hot loop
+        pairs = [
+            (one, other) for one, other in _PAIRS[len(places)]
+            if (x := places[one])[0] == (y := places[other])[0] and x[1] < y[2] and y[1] < x[2]
+        ]  # fmt: skip
+        if len(pairs) < 2:
+            return tuple([(one, other, places[one][3] - places[other][3]) for one, other in pairs])
+    found = list[tuple[int, int, int]]()
+    [last, *others] = sorted(range(len(places)), key=places.__getitem__)
+    for one in others:
+        base, first, end, offset, *_ = places[one]
+        before, _, until, at, *_ = places[last]
+        if base == before and first < until:
+            found.append((one, last, offset - at))
+        if base != before or end > until:
+            last = one
+    return tuple(found)
+
+
+def later(lines: native.Words, keeps: np.ndarray[Any, Any], ends: Collection[int]) -> native.Words:
+    """Return rows of which those test no flags whose next row tests the same and keeps flags.
+
+    A row before one of the `ends` always tests its flags.
+    """
+    heard = lines[:, -1]
+    waits = keeps[1:] & (heard[1:] == heard[:-1])
+    waits[[end - 1 for end in ends if 0 < end < len(lines)]] = False
+    heard[:-1][waits] = native.LATER
+    return lines

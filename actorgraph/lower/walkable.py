@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -172,9 +172,11 @@ def has_loop(step: Node, of: Callable[[str, str], Any] | None = None) -> Any:
     return of(step.op.ufunc, chars.translate(AS_INTEGERS if step.op.ufunc == "positive" else {}))
 
 
-def may_overwrite(step: Node) -> bool:
-    """Return whether the row of a step may write over an operand of its layout."""
-    written_at_once = step.op.ufunc not in (None, "matmul") and not step.op.traced
-    if not written_at_once or step.dtype.kind == "c":
+def may_overwrite(step: Node, views: Container[int]) -> bool:
+    """Return whether the row of a step may write over an operand of its layout.
+
+    `views` are the ids of values that may show the memory of others.
+    """
+    if step.op.ufunc in (None, "matmul") or step.op.traced or step.dtype.kind == "c":
         return False
-    return not any(one.inputs and is_view(one) for one in step.inputs)
+    return not [one for one in step.inputs if one.id in views]

@@ -492,7 +492,7 @@ def test_the_last_row_of_a_piece_tests_the_error_flags_itself():
     with forced(pieces_us=1e9), ag.ActorMachine([loss], native="wait", workers=2) as machine:
         machine.run_sync(feeds)
         [rows] = rows_of(machine)
-    own = [[row[-1] for row in rows.rows[begin:end]] for begin, end in rows.pieces.pieces]
+    own = [rows.lines[begin:end, -1].tolist() for begin, end in rows.pieces.pieces]
     assert native.LATER not in [heard[-1] for heard in own]
     assert any(native.LATER in heard for heard in own)
 

@@ -76,10 +76,10 @@ def test_errors_of_the_last_row_are_known_before_results_are_copied():
     steps = [node for node in y.graph.topological_order(y) if node.op.name == "add"]
     stretch = SimpleNamespace(
         steps=steps, given=[x], others={}, odd={}, shared={}, results=[y], copied={y.id},
-        code_row=None,
+        code_row=None, classes=None,
     )  # fmt: skip
     written = table_rows.Written(stretch, {})
-    heard = [row[-1] for row in written.rows]
+    heard = [*written.lines[:, -1]]
     assert heard == [*[native.LATER] * 5, native.ALL_ERRORS, native.ALL_ERRORS]
     assert written.computing == 6
 

@@ -1,12 +1,17 @@
 """Rows of tables: where their values lie."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
 from actorgraph.errors import NodeError
+from actorgraph.lower import row_writing, spots, table_rows
 from tests._each import each
 from tests.lower.test_layouts import FLOATS, numbers
 from tests.lower.test_table import check
@@ -187,3 +192,88 @@ def test_a_scatter_refuses_an_index_of_which_the_product_with_the_width_wraps():
         pytest.raises(NodeError, match=f"index 0 or {1 << 62} is out of bounds for dim 6"),
     ):
         machine.run_sync(feeds | {"i": np.array([0, 1 << 62, 0])})
+
+
+# -- kinds of steps --------------------------------------------------------------------------------
+
+
+def test_rows_of_steps_that_are_alike_are_written_once(monkeypatch):
+    wrote, step = [], row_writing.Rows.step
+    monkeypatch.setattr(row_writing.Rows, "step", lambda rows, one: wrote.append(step(rows, one)))
+    x = ag.Graph().input("x", (6, 8), "float32")
+    w = x.graph.parameter("w", numbers((8, 8), "float32", False))
+    y = x
+    for _ in range(12):
+        y = ops.tanh(ops.softmax(y) @ w.transpose() + w[2]) - y.sum(0) * 0.25
+    feeds = {"x": numbers((6, 8), "float32", False)}
+    assert check([y], feeds) == ["table"]
+    assert len(wrote) < 25
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_steps_are_alike_only_if_their_operands_share_the_same_bytes(dtype):
+    """Operands overlap by so many elements, by all of them, or not at all, in any order."""
+    x = ag.Graph().input("x", (12, 3), dtype)
+    y = chain(x, 2)
+    pairs = [(a, b) for a in range(0, 9, 2) for b in range(0, 9, 2)]
+    parts = [y[a : a + 4] - y[b : b + 4] * y[(a + b) // 2 : (a + b) // 2 + 4] for a, b in pairs]
+    parts += [y[a : a + 4][::-1] - y[b : b + 4] for a, b in pairs]
+    parts += [ops.where(y[a : a + 4] > 0.0, y[b : b + 4], y[a : a + 4]) for a, b in pairs]
+    parts += [y[a : a + 3] @ y[b : b + 3].transpose() for a, b in pairs]
+    feeds = {"x": numbers((12, 3), dtype, False)}
+    assert check([chain(ops.stack(parts[:75])), *parts[75:]], feeds) == ["table"]
+
+
+def written(steps, given, results):
+    """Return rows of steps whose results stay in the table."""
+    stretch = SimpleNamespace(
+        steps=steps, given=given, others={}, odd={}, shared={}, results=results,
+        copied={one.id for one in results}, code_row=None, classes=None,
+    )  # fmt: skip
+    return table_rows.Written(stretch, {})
+
+
+def test_a_step_whose_memory_is_too_small_has_no_row(monkeypatch):
+    x = ag.Graph().input("x", (4, 6), "float64")
+    y = chain(x, 3)
+    steps = [node for node in y.graph.topological_order(y) if node.inputs]
+    assert check([y], {"x": np.ones((4, 6))}) == ["table"]  # machine code is there
+    assert written(steps, [x], [y]).total == 192
+    pack = table_rows.pack
+    for change in (-1, 4):  # a byte too few; all values are misaligned
+
+        def packed(spans, loans, change=change):
+            total, places = pack(spans, loans)
+            places = [one._replace(begin=one.begin + max(change, 0)) for one in places]
+            return total + change, places
+
+        monkeypatch.setattr(table_rows, "pack", packed)
+        with pytest.raises(spots.Unfit) as refused:
+            written(steps, [x], [y])
+        assert refused.value.position == 0
+
+
+PLACES = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 5), st.integers(-2, 2)),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@given(PLACES)
+def test_arguments_that_share_bytes_are_grouped_and_keep_their_distances(drawn):
+    places = [(base, at, at + size, at + by, (), 1) for base, at, size, by in drawn]
+    group, offset = [*range(len(places))], [0] * len(places)
+    for one, other, shift in table_rows._meetings(places):
+        group[one], offset[one] = group[other], offset[other] + shift
+    wanted = [{one} for one in range(len(places))]
+    for _ in places:
+        for some in wanted:
+            some |= {
+                two for one in [*some] for two in range(len(places))
+                if places[one][0] == places[two][0]
+                and places[one][1] < places[two][2] and places[two][1] < places[one][2]
+            }  # fmt: skip
+    for one, some in enumerate(wanted):
+        assert some == {two for two in range(len(places)) if group[two] == group[one]}
+        for two in some:
+            assert offset[two] - offset[one] == places[two][3] - places[one][3]

@@ -66,7 +66,7 @@ def test_steps_whose_loop_is_not_proved_are_called_between_tables_where_that_pay
 ):
     monkeypatch.setattr("actorgraph.lower.table._lacks_loop", lambda step: step.op.ufunc == "tanh")
     monkeypatch.setattr(
-        "actorgraph.lower.table_rows.has_loop",
+        "actorgraph.lower.row_writing.has_loop",
         lambda step: None if step.op.ufunc == "tanh" else has_loop(step),
     )
     h = x = ag.Graph().input("x", (3,), "float64")
