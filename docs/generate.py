@@ -6,6 +6,7 @@
 import ast
 import re
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import getdoc, signature
@@ -457,6 +458,7 @@ LATE: dict[str, str]
 '''
 
 
+@cache
 def _written(module):
     """Return the docstrings of the functions that the module's text defines, by name."""
     body = ast.parse(Path(module.__file__).read_text()).body
