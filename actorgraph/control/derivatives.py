@@ -91,10 +91,9 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     inputs = [*group(position), *group(captured), *group(entering), *group(elements)]
     after = or_zeros(tangents, [nexts[j] for j in moving])
     body = Body(inputs, [*nexts, *after, *ys, *[tangents[copies[n]] for n in stacked.values()]])
-    double = Spec(
-        body, spec.carries + len(moving), spec.xs + len([x for x in elements if x in tan_leaves]),
-        spec.length, spec.counted, _wider(spec, moving), spec.limit, spec.reverse, spec.save,
-        spec.what,
+    double = replace(
+        spec, body=body, carries=spec.carries + len(moving), test=_wider(spec, moving),
+        xs=spec.xs + len([x for x in elements if x in tan_leaves]),
     )  # fmt: skip
     parts, moves = spec.split(operands), spec.split(tans)
     number, consts, tested, carries, xs = parts

@@ -11,7 +11,7 @@ Sources: F. Mattern, Virtual time and global states of distributed systems, 1989
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -89,7 +89,7 @@ class _Arrays:
         shown: dict[int, frozenset[int]] = {}
         by_id = {node.id: node for node in plan.compiled.joint.order}
         self.sent = [[by_id[n] for n in task.outputs] for task in plan.stage_tasks]
-        self.sizes: dict[int, int] = {}
+        self.sizes: Counter[int] = Counter()
         self.task_of = plan.task_of
         for step in plan.compiled.joint.order:
             size = allocated(step, binding)
@@ -135,13 +135,13 @@ class _Arrays:
             for spec in self._specs
         ]
         # The first addition to a sum allocates it.
-        return max(most, default=0) + max(map(self._size, self._summed()), default=0)
+        return max(most, default=0) + max([self.sizes[one] for one in self._summed()], default=0)
 
     def lasting_bytes(self) -> int:
         """Return the bytes of results: those of every microbatch, and sums over them."""
         count = self.plan.schedule.microbatches
         listed = count * sum([self.sizes[array] for array in self.lasting])
-        return listed + sum(map(self._size, self._summed()))
+        return listed + sum([self.sizes[one] for one in self._summed()])
 
     def _summed(self) -> list[int]:
         return [number for number in self.plan.summed if self.task_of.get(number) in self._tasks]
@@ -161,9 +161,6 @@ class _Arrays:
     def passing(self) -> Iterator[int]:
         """Yield the arrays that die before the end of the run."""
         return (array for array in self.users if array not in self.lasting)
-
-    def _size(self, number: int) -> int:
-        return self.sizes.get(number, 0)
 
     def copies(self) -> int:
         """Return the bytes that joining the results allocates."""

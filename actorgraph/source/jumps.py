@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from copy import deepcopy
+from typing import Any
 
 from actorgraph.source.scope import Scope, walk_own
 from actorgraph.source.steps import parse_one
@@ -35,7 +36,7 @@ def always_leaves(block: list[ast.stmt]) -> bool:
     if isinstance(last, ast.If):
         return always_leaves(last.body) and always_leaves(last.orelse)
     if isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and last.test.value:
-        return not own_breaks(last.body)
+        return not own_jumps(last.body, ast.Break)
     return isinstance(last, (*_JUMPS, ast.Raise))
 
 
@@ -124,8 +125,8 @@ class Jumps:
         if orelse:
             broke = self.scope.fresh("broke")
             before.append(parse_one(f"{broke} = False", loop))
-            for jump in own_breaks(loop.body):
-                jump.before = [parse_one(f"{broke} = True", jump)]  # type: ignore[attr-defined]
+            for jump in own_jumps(loop.body, ast.Break):
+                jump.before = [parse_one(f"{broke} = True", jump)]
             test = f"not {broke}" + (f" and not {self.flag}" if returns else "")
             guard = parse_one(f"if {test}: pass", loop)
             guard.body = orelse
@@ -170,17 +171,17 @@ class Jumps:
         return out + chain
 
 
-def own_breaks(nodes: Iterable[ast.AST]) -> list[ast.Break]:
-    """Return the breaks that leave the loop around these nodes."""
-    breaks: list[ast.Break] = []
+def own_jumps(nodes: Iterable[ast.AST], *kinds: type[ast.stmt]) -> list[Any]:
+    """Return the breaks (or continues) of the loop around these nodes, by `kinds`."""
+    found: list[Any] = []
     for node in nodes:
-        if isinstance(node, ast.Break):
-            breaks.append(node)
+        if isinstance(node, kinds):
+            found.append(node)
         elif isinstance(node, (ast.For, ast.While)):
-            breaks += own_breaks(node.orelse)
+            found += own_jumps(node.orelse, *kinds)
         elif not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            breaks += own_breaks(ast.iter_child_nodes(node))
-    return breaks
+            found += own_jumps(ast.iter_child_nodes(node), *kinds)
+    return found
 
 
 class UnsupportedPattern(Exception):

@@ -81,9 +81,10 @@ class _Backward:
         if isinstance(stmt, (ast.For, ast.While)):
             return self.loop(stmt, live)
         if isinstance(stmt, ast.With):
+            after = set(live) if self.pure is not None else set()  # it may end by an exception
             body = self.block(stmt.body, live)
             live -= bound_names([one.optional_vars for one in stmt.items if one.optional_vars])
-            live |= loads([one.context_expr for one in stmt.items])
+            live |= after.union(loads([one.context_expr for one in stmt.items]))
             return _with_blocks(stmt, body) if body else None
         if isinstance(stmt, (ast.Try, ast.TryStar)) and self.pure is None:
             after = set(live)
@@ -95,7 +96,7 @@ class _Backward:
             return stmt
         if isinstance(stmt, ast.Return):
             live.clear()
-        bound = bound_names([stmt], _UNSURE)
+        bound = set() if isinstance(stmt, (ast.Try, ast.TryStar)) else bound_names([stmt], _UNSURE)
         same = isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Name)
         if self.pure is not None and (
             (same and bound == {stmt.value.id}) or (not bound & live and self._only_binds(stmt))

@@ -16,6 +16,7 @@ from copy import deepcopy
 from typing import Any
 
 from actorgraph.source import support
+from actorgraph.source.jumps import own_jumps
 from actorgraph.source.rules import inline
 from actorgraph.source.scope import Scope, bound_names
 from actorgraph.source.steps import (
@@ -485,21 +486,13 @@ def _append_at_ends(block: list[ast.stmt], push: list[ast.stmt]) -> None:
     last = block[-1]
     if isinstance(last, (ast.Break, ast.Continue)):
         block[-1:-1] = push
-    elif isinstance(last, ast.If) and _leaves(last):
+    elif isinstance(last, ast.If) and own_jumps([last], ast.Break, ast.Continue):
         _append_at_ends(last.body, push)
         if last.orelse:
             _append_at_ends(last.orelse, push)
         else:
             last.orelse = list(push)
-    elif isinstance(last, ast.With) and _leaves(last):
+    elif isinstance(last, ast.With) and own_jumps([last], ast.Break, ast.Continue):
         _append_at_ends(last.body, push)
     else:
         block += push
-
-
-def _leaves(node: ast.AST) -> bool:
-    if isinstance(node, (ast.Break, ast.Continue)):
-        return True
-    if isinstance(node, (ast.For, ast.While, ast.FunctionDef)):
-        return False
-    return any(map(_leaves, ast.iter_child_nodes(node)))

@@ -15,7 +15,7 @@ from typing import Any
 
 from actorgraph.source.aliases import CHANGING, Aliases
 from actorgraph.source.fence import check_everywhere
-from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps, own_breaks
+from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps, own_jumps
 from actorgraph.source.liveness import annotate, assigned
 from actorgraph.source.reading import refuse
 from actorgraph.source.scope import Scope, bound_names, is_numpy, walk_own
@@ -113,7 +113,7 @@ class _Definition:
         if isinstance(node, ast.Assign):
             self._keep_apart(node)
         if type(node) in (ast.While, ast.For):
-            node.stopped = self.scope.fresh("stopped") if own_breaks(node.body) else ""
+            node.stopped = self.scope.fresh("stopped") if own_jumps(node.body, ast.Break) else ""
             outer, self.stopped = self.stopped, node.stopped
             node.body, self.stopped = self.plain(node.body), outer
             begin = [parse_one(f"{node.stopped} = False", node)] if node.stopped else []

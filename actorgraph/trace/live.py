@@ -108,16 +108,14 @@ class Live(Instrument):
                 self._counts[run.core] = _Counts(str(run.plan.names.nodes[0].graph.name))
 
     def on_error(self, run: Run, error: BaseException) -> None:
-        counts = self._counts.get(run.core)
-        if counts is not None:
-            with run.core.lock:
+        with run.core.lock:
+            if (counts := self._counts.get(run.core)) is not None:
                 counts.failed += 1
                 counts.late += isinstance(error, TimeoutError)
 
     def on_run_end(self, run: Run) -> None:
-        counts = self._counts.get(run.core)
-        if counts is not None:
-            with run.core.lock:
+        with run.core.lock:
+            if (counts := self._counts.get(run.core)) is not None:
                 counts.ended += 1
                 counts.ends.append(monotonic())
 

@@ -1,6 +1,8 @@
 # ruff: noqa: B007, RET504, RET508, RUF021 - how code is written is the subject here
 """Functions of the catalogue: branches and loops."""
 
+import contextlib
+
 import numpy as np
 
 from tests.source.cases import MATRIX, OTHER, VECTOR, case
@@ -482,3 +484,21 @@ def closure_reads_what_is_bound_later(x):
 
     scale = 3.0
     return x * scaled(2.0)
+
+
+@case(1.2)
+def passive_try_may_leave_a_name_as_it_was(x):
+    scale = 2.0
+    try:
+        scale = [3.0][int(np.ceil(3.5))]
+    except IndexError:
+        pass
+    return x * scale
+
+
+@case(1.2)
+def passive_context_may_leave_a_name_as_it_was(x):
+    scale = 2.0
+    with contextlib.suppress(IndexError):
+        scale = [3.0][int(np.ceil(3.5))]
+    return x * scale
