@@ -74,13 +74,29 @@ class Recorder:
             self.names |= found
         return result
 
+    def pytest_sessionfinish(self, session):
+        """Hand the names to the process that has started this one."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["compared"] = sorted(self.names)
+
+    def pytest_testnodedown(self, node):
+        """Take the names of a process that has ended."""
+        self.names.update(node.workeroutput["compared"])
+
+
+def pytest_configure(config):
+    """Record in each process that runs tests: pytest imports this file there as a plugin."""
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder())
+
 
 def record():
     """Run the tests; return what passed ones compare, or raise where one fails."""
     recorder = Recorder()
     # The library is imported already, so pytest cannot rewrite the assertions of its plugins.
     status = pytest.main(
-        ["-q", "-n0", "--assert=plain", "-m", "oracle", str(ROOT / "tests")], plugins=[recorder]
+        ["-q", "-p", "compared", "--assert=plain", "-m", "oracle", str(ROOT / "tests")],
+        plugins=[recorder],
     )
     if status:
         raise SystemExit(int(status))
