@@ -73,8 +73,9 @@ class Jumps:
             if isinstance(stmt, (ast.Break, ast.Continue)):
                 return [*out, *getattr(stmt, "before", []), stmt]
             if isinstance(stmt, (ast.For, ast.While)):
-                out += self._loop_parts(stmt, rest, in_loop)
-                if getattr(stmt, "moved", False):
+                parts, took_rest = self._loop_parts(stmt, rest, in_loop)
+                out += parts
+                if took_rest:
                     return out
                 continue
             if not jumps(stmt):
@@ -112,8 +113,8 @@ class Jumps:
 
     def _loop_parts(
         self, loop: ast.For | ast.While, rest: list[ast.stmt], in_loop: bool
-    ) -> list[ast.stmt]:
-        """Return a loop with its flags, and the code after it if that depends on them."""
+    ) -> tuple[list[ast.stmt], bool]:
+        """Return a loop with its flags, with the rest if that needs them, and whether it does."""
         before: list[ast.stmt] = []
         after = rest
         returns = jumps(loop)
@@ -141,12 +142,10 @@ class Jumps:
                 after = [leave, *after]
             else:
                 leave.orelse = self.block(after, in_loop)
-                loop.moved = True  # type: ignore[union-attr]
-                return [*before, loop, leave]
-        if after is not rest:
-            loop.moved = True  # type: ignore[union-attr]
-            return [*before, loop, *self.block(after, in_loop)]
-        return [*before, loop]
+                return [*before, loop, leave], True
+        if after is rest:
+            return [*before, loop], False
+        return [*before, loop, *self.block(after, in_loop)], True
 
     def _chain(self, node: ast.Match) -> list[ast.stmt]:
         """Return a match on plain values as ifs; raises `UnsupportedPattern` for structures."""
