@@ -15,7 +15,7 @@ from typing import Any, Literal
 from actorgraph.channels import Channel
 from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
-from actorgraph.lower.kernels import with_errstate
+from actorgraph.lower.kernels import alike, with_errstate
 from actorgraph.lower.program import (
     CALLS_TILL_ROWS,
     FEWEST_ROWS,
@@ -380,18 +380,17 @@ class Network:
         kernels: list[Callable[..., Any] | int] = []
         compiled, lane = self.plan.compiled, self.plan.partition.lane(spec.index)
         bound, everywhere = self._kernel_cache.bound_index, compiled.placing is None
-        shared, classes = self._shared.setdefault(id(lane), {}), compiled.classes
+        shared = self._shared.setdefault(id(lane), {})
         for node in spec.steps:
             index = bound.get(node.id) if bound else None
             if index is not None:
                 kernels.append(index)
                 continue
-            number = classes.get(node.id)
-            key = number, node.op  # late passes may put another op in the place of a node
+            key = None if node.op.kernel is not None else alike(node)
             found = shared.get(key)
             if found is None:
                 found = self._guarded(compiled.kernel(node, {}, lane, self.plan.sequential is None))
-                if number is not None and node.op.kernel is None:
+                if key is not None:
                     shared[key] = found
             kernels.append(found if everywhere else compiled.placed(node, found, lane))
         return kernels
