@@ -47,11 +47,11 @@ _MEETING = (
     "UNARY_NOT", "POP_JUMP", "JUMP_IF", "TO_BOOL", "FOR_ITER", "CONTAINS", "BEFORE_WITH",
 )  # fmt: skip
 _PLAIN_TESTS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "TO_BOOL")
-_SHARE = 1 if SOAK else 60
+_SHARE = 1 if SOAK else 90
 
 
 def share(count: int) -> int:
-    """Return `count` in a soak, a sixtieth of it in an ordinary run."""
+    """Return `count` in a soak, a ninetieth of it in an ordinary run."""
     return max(1, count // _SHARE)
 
 
