@@ -19,7 +19,8 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _UNSURE = (*_COMPREHENSIONS, ast.BoolOp, ast.IfExp)
 """Expressions that may leave a ``:=`` inside of them out."""
 _IMPURE = frozenset(
-    "fitting check_inputs refuse_array refuse_list refuse_same refuse_view overwritten".split()
+    "fitting check_inputs refuse_array refuse_element refuse_list refuse_same refuse_view "
+    "overwritten".split()
 )
 
 

@@ -24,7 +24,7 @@ from actorgraph.source.steps import (
     loads,
     parse,
 )
-from actorgraph.source.support import overwritten, refuse_array
+from actorgraph.source.support import overwritten, refuse_array, refuse_element
 
 _CONTEXT = (np.errstate,)
 
@@ -175,10 +175,13 @@ class Normaliser(Expressions):
         if isinstance(target, ast.Subscript):
             target.slice = node.target.slice = self.passive(node.target.slice)  # type: ignore[union-attr]
         value = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
-        name, aliases = getattr(target, "id", ""), self.aliases
-        if name and (not aliases.is_fresh(name) or aliases.alias_of(name)):
-            helper = self.scope.support(refuse_array)
-            self.emit("passive", f"{helper}({name}, {name!r})")
+        aliases, text = self.aliases, ast.unparse(target)
+        if isinstance(target, ast.Name) and (not aliases.is_fresh(text) or aliases.alias_of(text)):
+            self.emit("passive", f"{self.scope.support(refuse_array)}({text}, {text!r})")
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            helper = self.scope.support(refuse_element)
+            index = index_value(index_text(target.slice))
+            self.emit("passive", f"{helper}({target.value.id}, {index}, {text!r})")
         self.bind(node.target, value)
 
     def bind(self, target: ast.expr, value: ast.expr) -> None:

@@ -300,6 +300,12 @@ def refuse_array(value: Any, name: str) -> Any:
     return value
 
 
+def refuse_element(base: Any, index: Any, name: str) -> None:
+    """Raise for an array in a container, which others may refer to."""
+    if isinstance(base, (list, dict)):
+        refuse_array(base[index], name)
+
+
 def refuse_list(value: Any) -> Any:
     """Return the product of an array and a list, or raise if a number repeated the list."""
     if isinstance(value, (list, tuple)):

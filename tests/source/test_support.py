@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from actorgraph import source
-from actorgraph.errors import FeedError
+from actorgraph.errors import FeedError, GraphError
 from tests._child import printed_by
 from tests._each import each
 
@@ -41,3 +41,19 @@ def test_arrays_with_an_arithmetic_of_their_own_are_refused(kind, value):
 def test_the_package_does_not_import_the_folder():
     text = "import sys, actorgraph; print('actorgraph.source' in sys.modules)"
     assert printed_by(text) == ["False"]
+
+
+def test_an_augmented_write_into_an_array_of_a_container_is_refused():
+    def f(x, v):
+        d = {"b": v}
+        d["b"] += v
+        return x * np.sum(v)
+
+    def of_numbers(x):
+        d = [x, 1.0]
+        d[0] *= 2.0
+        return d[0] * x
+
+    assert source.grad(of_numbers)(3.0) == 12.0
+    with pytest.raises(GraphError, match=r"d\['b'\] = d\['b'\] \+ ..."):
+        source.grad(f, (0, 1))(0.5, np.ones(2))
