@@ -355,7 +355,7 @@ def _gaps(
     apart |= keys.LONG | keys.AWAITED | keys.OVER
     if len(steps) < FEWEST or any([one & apart for one in set(how)]):  # noqa: C419
         return ()
-    if bulky and any([step.id in bulky for step in steps]):  # noqa: C419
+    if any([step.id in bulky for step in steps]):  # noqa: C419
         return ()
     edges = [0, *[edge for one in within for edge in one], len(steps)]
     return [one for one in zip(edges[::2], edges[1::2], strict=True) if one[0] < one[1]]
