@@ -21,7 +21,7 @@ _CALLOC = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, c
 
 
 class _Handler(ctypes.Structure):
-    """``PyDataMem_Handler`` of NumPy's C API, as far as it is needed."""
+    """``PyDataMem_Handler`` of NumPy's C API."""
 
     _fields_ = [
         ("name", ctypes.c_char * 127),
@@ -29,6 +29,8 @@ class _Handler(ctypes.Structure):
         ("context", ctypes.c_void_p),
         ("malloc", ctypes.c_void_p),
         ("calloc", ctypes.c_void_p),
+        ("realloc", ctypes.c_void_p),
+        ("free", ctypes.c_void_p),
     ]
 
 
@@ -36,7 +38,8 @@ _GET_HANDLER = 305
 """Place of ``PyDataMem_GetHandler`` in the table of NumPy's C API, which never changes."""
 
 
-def _default_handler():
+def default_handler():
+    """Return NumPy's table of functions, which may be written to."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = pointer(np._core._multiarray_umath._ARRAY_API, None)
@@ -96,7 +99,7 @@ def skip_without():
 def replaced():
     """Put an `Allocator` in the place of NumPy's, and yield it."""
     skip_without()
-    handler, allocator = _default_handler(), Allocator()
+    handler, allocator = default_handler(), Allocator()
     before = handler.malloc, handler.calloc
     malloc, calloc = _MALLOC(before[0]), _CALLOC(before[1])
 

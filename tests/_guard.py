@@ -1,7 +1,9 @@
 """Memory between pages that nobody may read or write, on Linux.
 
 With ``pytest --guard`` it ends where such a page begins, with ``--guard-begin`` it begins where one
-ends, as far as alignment allows.
+ends, as far as alignment allows.  With ``--guard-values`` each value in an arena or a table ends
+where one begins: no value reuses the memory of another, and nothing in between is lent.  Arrays of
+NumPy do then, too, see `_fence`.
 """
 
 import ctypes
@@ -14,13 +16,38 @@ from actorgraph import scratch
 from actorgraph.control import loop, waves
 from actorgraph.jit import lowering
 from actorgraph.lower import loop_table, quick_rows, table, table_rows
-from actorgraph.memory import arenas, buffers, free_lists
+from actorgraph.memory import arenas, buffers, free_lists, packing
 
 MAKERS = table, quick_rows, loop_table, loop, waves, lowering
 """Modules with `memory.buffers.fresh`."""
 
+_PAGE = mmap.PAGESIZE
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
 _LIBRARY.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+
+
+class _Size(int):
+    """Bytes of memory with pages that nobody may touch, which begin at `guards`."""
+
+    guards = ()
+
+
+def _pages(size):
+    return -(-size // _PAGE) * _PAGE
+
+
+def apart(spans, loans):
+    """Return what `packing.pack` does, with a guard page behind each span."""
+    end, places, guards = 0, [], []
+    for span in spans:
+        end += _pages(span.size)
+        places.append(packing.Place(-1, end - span.size))
+        if span.size:
+            guards.append(end)
+            end += _PAGE
+    total = _Size(end)
+    total.guards = guards
+    return total, places
 
 
 class Guard:
@@ -34,8 +61,7 @@ class Guard:
         steps = strides or np.ndarray(shape, dtype).strides
         size = sum([(n - 1) * step for n, step in zip(shape, steps)]) + dtype.itemsize
         size, alignment = size if prod(shape) else 0, alignment or dtype.itemsize
-        page = mmap.PAGESIZE
-        room = -(-max(size, 1) // page) * page
+        page, room = _PAGE, _pages(max(size, 1))
         try:
             whole = mmap.mmap(-1, room + 2 * page)
         except (OSError, OverflowError) as error:
@@ -53,7 +79,11 @@ class Guard:
 
     def aligned(self, size):
         """Return what `memory.buffers.aligned` does."""
-        return self.array((size,), np.dtype(np.uint8), alignment=64)
+        found = self.array((size,), np.dtype(np.uint8), alignment=64)
+        for begin in getattr(size, "guards", ()):
+            # There are too many mappings where that fails.
+            _LIBRARY.mprotect(found.ctypes.data + begin, _PAGE, 0)
+        return found
 
     def room(self, size):
         """Return what `scratch._room` does."""
@@ -87,3 +117,36 @@ class Guard:
             return constant(rows, copy)
 
         patch.setattr(table_rows.Written, "constant", kept)
+
+    def put_values(self, patch):
+        """Have values in arenas and tables lie apart."""
+        for module in (packing, table_rows):
+            patch.setattr(module, "pack", apart)
+        patch.setattr(packing, "idle", lambda total, spans, places, turns: [(0, 0) for _ in turns])
+        patch.setattr(table, "_LENT_BYTES", 1 << 62)  # nobody guards memory that is lent
+        patch.setattr(arenas.Arenas, "reserve", lambda these, count: None)
+        lay = table_rows.Written._lay
+
+        def taken(these, size):
+            these.clear()  # guards are those of one layout
+            made = arenas._Arena(size)
+            these._all.append(made)
+            return made
+
+        def laid(rows, stretch):
+            lay(rows, stretch)
+            rows.guards = [getattr(size, "guards", ()) for size in rows.sizes[rows._first_room :]]
+
+        def total(rows):
+            *begins, end = rows.begins
+            found = _Size(_pages(end))
+            found.guards = [
+                begin + one
+                for begin, guards in zip(begins, getattr(rows, "guards", ()))
+                for one in (() if begin % _PAGE else guards)
+            ]
+            return found
+
+        patch.setattr(arenas.Arenas, "take", taken)
+        patch.setattr(table_rows.Written, "_lay", laid)
+        patch.setattr(table_rows.Written, "total", property(total))

@@ -56,10 +56,14 @@ def await_threads(name):
 
 
 def pytest_addoption(parser):
-    for name, end in (("--guard", "end"), ("--guard-begin", "begin")):
+    for name, where in (
+        ("guard", "behind memory of steps and tables"),
+        ("guard-begin", "before memory of steps and tables"),
+        ("guard-values", "behind each value in this memory, and each array of NumPy"),
+    ):
         parser.addoption(
-            name, action="store_const", const=end, dest="guard",
-            help=f"at the {end} of memory of steps and tables is a page that nobody may touch",
+            f"--{name}", action="store_const", const=name, dest="guard",
+            help=f"{where} is a page that nobody may touch",
         )  # fmt: skip
 
 
@@ -67,12 +71,25 @@ def pytest_addoption(parser):
 def memory_lies_between_guard_pages(request):
     """Have whatever is read or written beside an arena or a table end the process."""
     with pytest.MonkeyPatch.context() as patch:
-        end = request.config.getoption("guard")
-        if end:
+        how = request.config.getoption("guard")
+        if how:
             from tests._guard import Guard
 
-            Guard(at_begin=end == "begin").put(patch)
+            guard = Guard(at_begin=how == "guard-begin")
+            guard.put(patch)
+        if how == "guard-values":
+            from tests import _fence
+
+            guard.put_values(patch)
+            _fence.put()
         yield
+
+
+@pytest.fixture
+def values_share_memory(request):
+    """Skip a test of plans in which values reuse memory where each lies apart."""
+    if request.config.getoption("guard") == "guard-values":
+        pytest.skip("each value lies between guard pages")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 `test_rows_stay_within_their_memory` goes too far in a process of its own, where it is told to.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import loops, native
 from actorgraph.lower import loop_table, table_rows
+from actorgraph.memory import buffers
 from actorgraph.memory.free_lists import FreeList
 from actorgraph.scratch import scratch
 from tests._guard import MAKERS, Guard
@@ -42,6 +44,40 @@ def table(many, monkeypatch, last):
         machine.run_sync({"x": np.ones(COUNT)})
 
 
+def inner(many, monkeypatch):
+    """Have the first row go too far, into the memory of a value that is written later."""
+    words, left = table_rows.Written._words, [many]
+    monkeypatch.setattr(
+        table_rows.Written,
+        "_words",
+        lambda rows, numbers: words(
+            rows, [n + (left.pop() if left and n == COUNT else 0) for n in numbers]
+        ),
+    )
+    x = ag.Graph().input("x", (COUNT,), "float64")
+    z = y = ops.tanh(x)
+    for _ in range(7):
+        z = ops.tanh(z) * 0.5
+    with ag.TapeMachine([(y * z).sum()], native="wait") as machine:
+        machine.run_sync({"x": np.ones(COUNT)})
+
+
+def arena(many, monkeypatch):
+    """Write too far into an array of an arena, as a step in Python might."""
+    arrays = buffers.Buffers.arrays
+
+    def written(*given):
+        found = arrays(*given)
+        ctypes.memset(found[0].ctypes.data, 1, found[0].nbytes + many)
+        return found
+
+    monkeypatch.setattr(buffers.Buffers, "arrays", written)
+    x = ag.Graph().input("x", (COUNT,), "float64")
+    y = ops.tanh(x)
+    with ag.TapeMachine([(y * ops.exp(y)).sum()], native=False) as machine:
+        machine.run_sync({"x": np.ones(COUNT)})
+
+
 def loop(result, many):
     found = loops.loop_of("negative", "dd")
     step = 8 if many >= 0 else -8
@@ -49,6 +85,9 @@ def loop(result, many):
     result = result if many >= 0 else result[::-1]
     loops.call(found, [source, result], [COUNT + abs(many)], [step, step])
 
+
+BETWEEN = {"inner": inner, "arena": arena}
+"""Places that have other values of the same memory behind them."""
 
 PLACES = {
     "results": lambda many, patch: table(many, patch, lambda y: y),
@@ -99,13 +138,16 @@ def test_pytest_names_the_test_whose_row_went_too_far():
     assert "in test_rows_stay_within_their_memory" in said
 
 
-def end_of(place, many):
+def end_of(place, many, values=False):
     """Return how a process of its own ends in which rows of this place go too far."""
     child = os.fork()
     if not child:
         with pytest.MonkeyPatch.context() as patch:
-            Guard(at_begin=many < 0).put(patch)
-            PLACES[place](many, patch)
+            guard = Guard(at_begin=many < 0)
+            guard.put(patch)
+            if values:
+                guard.put_values(patch)
+            (PLACES | BETWEEN)[place](many, patch)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -113,8 +155,9 @@ def end_of(place, many):
 def test_one_element_too_many_ends_the_process_wherever_rows_write():
     table_goes = [(place, many) for place in ("results", "arenas") for many in (0, 1)]
     loop_goes = [(place, many) for place in [*PLACES][2:] for many in (-1, 0, 1)]
-    cases = [*table_goes, *loop_goes]
+    between = [(place, many, True) for place in BETWEEN for many in (0, 1)]
+    cases = [*table_goes, *loop_goes, *between]
     program = f"from {__name__} import *; print([end_of(*one) for one in {cases}])"
     code, said = run(("-c", program))
-    wanted = [-signal.SIGSEGV if many else 0 for _, many in cases]
+    wanted = [-signal.SIGSEGV if many else 0 for _, many, *_ in cases]
     assert (code, said) == (0, f"{wanted}\n")

@@ -603,6 +603,7 @@ def test_one_sequence_that_a_worker_runs_has_strands_too():
         assert "pieces in 2 strands" in machine.explain()
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_strands_of_all_tables_write_into_one_memory():
     loss, feeds = columns(side=96)
     with ag.LispMachine([loss]) as lisp:

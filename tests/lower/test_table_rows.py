@@ -37,6 +37,7 @@ def walked_bytes(outputs, feeds):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.usefixtures("values_share_memory")
 def test_a_step_writes_over_an_operand_that_ends_there(dtype):
     x = ag.Graph().input("x", (8, 16), dtype)
     feeds = {"x": numbers((8, 16), dtype, False)}
@@ -78,6 +79,7 @@ def test_values_that_share_memory_in_turn_have_their_bits(form, dtype, special):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.usefixtures("values_share_memory")
 def test_a_forward_that_fills_an_array_fills_the_result_itself(dtype):
     x = ag.Graph().input("x", (5, 6), dtype)
     padded = [ops.pad(x + k, ((1, 2), (0, 1))) for k in range(8)]

@@ -115,6 +115,7 @@ def test_results_that_are_views_of_one_another_are_the_callers_own():
             np.testing.assert_array_equal(first[node].value, copy)
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_steps_share_memory_and_write_in_place():
     g, _, loss = chain(length=12)
     order = [node for node in g.topological_order(loss) if not node.is_leaf]
@@ -156,6 +157,7 @@ def test_two_threads_that_run_one_machine_do_not_share_memory():
         assert plan.inline.take(binding, True) is first
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_tasks_share_memory_as_turns_that_run_at_once_do():
     x = ag.Graph().input("x", (200, 200), "float64")
     total = 0.0
@@ -248,6 +250,7 @@ def wide_network(width=300, layers=4):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("values_share_memory")
 def test_what_ends_before_a_result_is_written_may_lie_in_its_array(kind):
     g, loss = wide_network()
     with kind([loss], workers=1, fuse="all") as machine, ag.LispMachine([loss]) as lisp:

@@ -58,6 +58,7 @@ def test_actors_of_single_nodes_keep_hardly_more_than_is_alive_at_once():
     assert depth * BYTES < kept < 1.15 * (depth + 2) * BYTES
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_steps_of_parts_inside_parts_write_into_planned_memory():
     early = of_depth(200)
     last = early.graph["x"] * early.mean()  # in the array of which early values lie
@@ -97,6 +98,7 @@ def test_a_mask_that_only_one_step_reads_is_scratch():
 
 @pytest.mark.parametrize("kind", [ag.ActorMachine, ag.TapeMachine])
 @pytest.mark.parametrize("native", [False, "wait"])
+@pytest.mark.usefixtures("values_share_memory")
 def test_columns_lie_in_planned_memory_that_is_idle_meanwhile(kind, native):
     loss, feeds = convnet(2)
     nodes = [loss, *loss.graph.parameters]

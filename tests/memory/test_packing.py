@@ -138,6 +138,7 @@ def test_what_lives_at_once_lies_beside_each_other_in_the_first_loan(lay, size):
 
 
 @pytest.mark.parametrize(("dtype", "places"), [("float64", 1), ("complex128", 2)])
+@pytest.mark.usefixtures("values_share_memory")
 def test_a_step_writes_over_an_operand_that_ends_with_it_but_for_complex_ones(dtype, places):
     x = ag.Graph().input("x", (8,), dtype)
     first = np.exp(x)
