@@ -69,8 +69,9 @@ class PartedRows(QuickRows):
     def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
         self.rooms, self._fixed = parts, fixed
         super().__init__(one, symbols)
-        self._lines, self.pieces = self._laid()
-        self.computing = self.count = len(self._lines)
+        lines, self.pieces = self._laid()
+        self.columns.made, self.computing = lines, len(lines)
+        self.count = len(lines)
 
     def stays(self, step: Node) -> int:
         """Keep the memory of every value: parts of a value that reused it would overlap others."""
@@ -78,7 +79,7 @@ class PartedRows(QuickRows):
 
     def wrote(self, step: Node, begin: int) -> None:
         """Keep later steps from reusing the scratch memory of this one."""
-        self._within[self._room] = self.scratch_end
+        self._within[self.scratch_base - self._first_room] = self.scratch_end
 
     def parts(self, step: Node) -> int:
         return self.rooms
@@ -136,11 +137,6 @@ class PartedRows(QuickRows):
         rooms, routine = self._first_room, self.routine("rebase")
         return TableRow(routine, (1, 1), (rooms, rooms + thread), (), (), (), native.LATER)
 
-    @property
-    def lines(self) -> native.Words:
-        """The rows of all parts as words."""
-        return self._lines
-
     def _laid(self) -> tuple[native.Words, Pieces]:
         """Return the rows of all parts, and the pieces that they form."""
         lines: list[TableRow] = []
@@ -163,7 +159,7 @@ class PartedRows(QuickRows):
         pieces = Pieces(
             begins, [spans[key] for key in keys], waits, os.path.dirname(path()), walks="laps"
         )
-        return later(*self.words_of(lines), {end for _, end in spans.values()}), pieces
+        return later(*self.columns.words_of(lines), {end for _, end in spans.values()}), pieces
 
 
 class _Phases:

@@ -36,7 +36,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.asking import given_up
 from actorgraph.lower.rates import path
 from actorgraph.lower.row_groups import LEAST_LANES, RowGroup, rule_of
-from actorgraph.lower.row_writing import Rows
+from actorgraph.lower.row_writing import RowWriter
 from actorgraph.lower.seen import node_like, parted
 from actorgraph.lower.splitting import spans
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, strides_of
@@ -574,7 +574,7 @@ class QuickRows(Written):
             text = dense.module_text(self._texts)
             engine = self._engine = native.engine(text, os.path.dirname(path()))
             for place in range(len(self._texts)):
-                self.functions[~place] = engine.get_function_address(f"f{place}")
+                self.columns.functions[~place] = engine.get_function_address(f"f{place}")
 
     def in_another_row(self, step: Node) -> bool:
         """Write the row of a group or product, or none; return whether the step is done."""
@@ -611,14 +611,14 @@ class QuickRows(Written):
         """Look at all rows before texts become machine code."""
 
 
-def code_row(rows: Rows, step: Node) -> bool:
+def code_row(rows: RowWriter, step: Node) -> bool:
     """Write the row of a step's machine code; return whether there is such code."""
     describe = _describing(step, rows.symbols)
     return describe is not None and _called(rows, step, describe, step.inputs, _LEAST_ROW_FLOPS)
 
 
 def _called(
-    rows: Rows, step: Node, describe: Any, inputs: Sequence[Node], least: float,
+    rows: RowWriter, step: Node, describe: Any, inputs: Sequence[Node], least: float,
     adds: bool = False,
 ) -> bool:  # fmt: skip
     """Write the row of a step's machine code; return whether there is such code."""
@@ -640,7 +640,7 @@ def _called(
 
 
 def _write_call(
-    rows: Rows, describe: Any, chars: Sequence[str], places: Sequence[Spot], least: float,
+    rows: RowWriter, describe: Any, chars: Sequence[str], places: Sequence[Spot], least: float,
     how: Mapping[str, bool],
 ) -> _Code | None:  # fmt: skip
     """Write the row of machine code for operands and a result, if there is any, and return that."""

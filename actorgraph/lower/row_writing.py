@@ -1,12 +1,12 @@
 """The rows of steps: what a table does for an op, given where operands and result lie.
 
-`walkable.kind_of` decides which steps may be rows, and `Rows` writes them.  Rows of ufuncs, sums
-and products are written here; those of compound ops come from running their forward on tracers
+`walkable.kind_of` decides which steps may be rows, and `RowWriter` writes them.  Rows of ufuncs,
+sums and products are written here; those of compound ops come from running their forward on tracers
 (`traced`).
 
 Invariants: a row's output overlaps none of its inputs, except that an elementwise row may write in
 place and sums accumulate into the output of an earlier row; every access of a row lies within its
-base's memory, which `Rows` checks.
+base's memory, which `RowWriter` checks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ZEROS = 16 * 1024
 _CHARS = {4: "f", 8: "d"}
 
 
-class Rows:
+class RowWriter:
     """Writes the rows of steps, whose operands and results have `places` in bases of some `sizes`.
 
     `code_row` writes the row of our own machine code for a step, and returns whether there is any.
@@ -69,10 +69,9 @@ class Rows:
     """
 
     def __init__(
-        self, symbols: Mapping[str, int], code_row: Callable[[Any, Node], bool] | None,
-        parts: int = 1,
-    ) -> None:  # fmt: skip
-        self.symbols, self._code_row, self._parts = symbols, code_row, parts
+        self, symbols: Mapping[str, int], code_row: Callable[[Any, Node], bool] | None
+    ) -> None:
+        self.symbols, self._code_row = symbols, code_row
         self.places: dict[int, Spot] = {}
         self.sizes: list[int] = []
         self.kept: list[np.ndarray[Any, Any]] = []
@@ -98,7 +97,7 @@ class Rows:
 
     def parts(self, step: Node) -> int:
         """Return into how many parts a row of our own machine code is to be split."""
-        return self._parts
+        return 1
 
     def shape(self, node: Node) -> tuple[int, ...]:
         """Return the shape of a value."""

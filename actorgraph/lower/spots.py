@@ -75,14 +75,15 @@ def view_spot(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
     """Return the spot of a view: NumPy makes the view of unread memory of the same layout."""
     if dtype.hasobject:
         raise Unfit  # unread memory has no objects
-    raw = np.empty(max(of.end - of.begin, 0), np.uint8)
-    whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
+    begin, end = of.begin, of.end
+    raw = np.empty(max(end - begin, 0), np.uint8)
+    whole = np.ndarray(of.shape, dtype, raw, of.offset - begin, of.strides)
     found = view(whole)
     if type(found) is not np.ndarray or found.dtype != dtype:
         raise Unfit
-    offset = found.ctypes.data - raw.ctypes.data + of.begin
+    offset = found.ctypes.data - raw.ctypes.data + begin
     place = Spot(of.base, offset, found.shape, found.strides, found.itemsize)
-    if place.begin < of.begin or place.end > of.end:
+    if place.begin < begin or place.end > end:
         raise Unfit  # a copy
     return place
 

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.strands import Pieces
 from actorgraph.errors import counted
@@ -365,11 +364,6 @@ class StrandRows(Written):
         self._cut()
 
     @property
-    def lines(self) -> native.Words:
-        """The rows of whole steps, and those of pieces, as words for machine code."""
-        return self._lines
-
-    @property
     def story(self) -> str:
         """How many threads walk the rows, and the measured times that decided it."""
         trial = self.pieces.trial
@@ -400,9 +394,9 @@ class StrandRows(Written):
         if begin == self.count:
             return
         strands, us = self._placed[step.id].strands, self._placed[step.id].us
-        number, first = self._steps[-1]
-        kind = self._kinds[number]
-        whole = self._moved(kind, first) if len(strands) > 1 or kind.rows[0].touches else ()
+        number, first = self.columns.steps[-1]
+        kind = self.columns.kinds[number]
+        whole = self.columns.moved(kind, first) if len(strands) > 1 or kind.rows[0].touches else ()
         every = [one for row in whole for one in row.touches]
         if not whole or any(not row.touches for row in whole):
             read = [self.lies(one) for one in step.inputs if one.id in self.places]
@@ -474,9 +468,12 @@ class StrandRows(Written):
                     rows = range(first, first + len(rows))
                 taken += rows
             spans[place] = end + begin, end + len(taken)
-        lines, keeps = map(np.concatenate, zip(self._columns(), self.words_of(parts), strict=True))
+        lines, keeps = map(
+            np.concatenate,
+            zip(self.columns.words(len(self.sizes)), self.columns.words_of(parts), strict=True),
+        )
         lines, keeps = [np.concatenate([one[:end], one[taken]]) for one in (lines, keeps)]
-        self._lines = later(lines, keeps, {self.computing, *[stop for _, stop in spans]})
+        self.columns.made = later(lines, keeps, {self.computing, *[stop for _, stop in spans]})
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
         # Thousands of objects, which the collector would go through as long as the table lives.
         self._made = [unit for unit in made if unit.part_of is not None]

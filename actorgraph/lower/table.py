@@ -415,8 +415,8 @@ class Stretch:
         taken: dict[int, list[_Span]] = {}
         for node in self.given:
             for one in _owners(node):
-                of, *span = _region(one, buffers, symbols)
-                taken.setdefault(of, []).append(tuple(span))
+                of, begin, end = _region(one, buffers, symbols)
+                taken.setdefault(of, []).append((begin, end))
         taken = {of: _merged(spans) for of, spans in taken.items()}
         free: dict[Node, _Region] = {}
         for step, how in zip(self.steps, self._how, strict=True):
@@ -437,7 +437,7 @@ class Stretch:
         results = {node.id for node in found.results}
         large = [step for step, (_, begin, end) in free.items() if end - begin >= _SHARED_BYTES]
         arrays: dict[Any, Node] = {}
-        for step in sorted(large, key=lambda step: step.id not in results):
+        for step in (*[step for step in large if step.id in results], *large):
             arrays.setdefault((free[step], step.dims, step.dtype), step)
         return copied, {
             step: arrays[free[step], step.dims, step.dtype]

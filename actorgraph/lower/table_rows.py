@@ -12,7 +12,7 @@ their arguments, which is checked as they are written, and arguments lie within 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from time import sleep
@@ -23,7 +23,7 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import class_numbers
-from actorgraph.lower.row_writing import Rows
+from actorgraph.lower.row_writing import RowWriter
 from actorgraph.lower.splitting import TableRow
 from actorgraph.lower.spots import Spot, Unfit, strides_of
 from actorgraph.lower.walkable import may_overwrite
@@ -61,7 +61,109 @@ class _Kind:
     shown: tuple[_Place, tuple[int, ...]] | None = None
 
 
-class Written(Rows):
+class _Columns:
+    """The rows of steps as they are taken, and as words.
+
+    - `kinds`: all, `kind_of` those of many steps, by what makes steps alike
+    - `constants`: bases of those that kinds read, by value or identity
+    - `steps`: of each with rows the number of its kind and where its arguments begin, -1 for rows
+      of one step alone, whose bases and offsets are those of the table
+    - `bases`, `offsets`: of all arguments
+    - `functions`: addresses of functions that were compiled after their rows were written
+    - `made`: the words, where they are not simply all rows in turn
+    """
+
+    def __init__(self) -> None:
+        self.kinds: list[_Kind] = []
+        self.kind_of: dict[Any, _Kind] = {}
+        self.constants: dict[Any, int] = {}
+        self.steps: Any = []
+        self.bases: Any = []
+        self.offsets: Any = []
+        self.functions: dict[int, int] = {}
+        self.made: native.Words | None = None
+        self._arrays: dict[tuple[int, ...], tuple[int, Any]] = {}
+
+    def complete(self) -> None:
+        """Forget what only adding steps needs, and objects that the collector would go through."""
+        self.kind_of, self.constants = {}, {}
+        self.bases, self.offsets = map(np.array, (self.bases, self.offsets))
+        self.steps = np.array(self.steps, np.int64).reshape(-1, 2)
+
+    @property
+    def notes(self) -> list[tuple[str, TableRow]]:
+        """Each row with the name of its op."""
+        found = []
+        for number, first in self.steps:
+            kind = self.kinds[number]
+            found += [(kind.name, row) for row in self.moved(kind, first)]
+        return found
+
+    def moved(self, kind: _Kind, first: int) -> Sequence[TableRow]:
+        """Return the rows of a step whose arguments begin at `first`."""
+        if first < 0:
+            return kind.rows
+        own = slice(first, first + kind.arguments)
+        return [row.moved(self.bases[own], self.offsets[own]) for row in kind.rows]
+
+    def words(self, count: int) -> tuple[native.Words, np.ndarray[Any, Any]]:
+        """Return the rows as words, with the flags that each hears; and whether it keeps flags.
+
+        So many bases may be those of rows of one step alone.
+        """
+        every = [row for kind in self.kinds for row in kind.rows]
+        words, keeps = self.words_of(every)
+        of, first = self.steps.T
+        counts = np.array([len(kind.rows) for kind in self.kinds], np.int64)
+        times = counts[of]
+        step = np.repeat(np.arange(len(of)), times)
+        rows = np.arange(len(step)) + (np.cumsum(counts)[of] - np.cumsum(times))[step]
+        lines = words[rows]
+        # The first arguments are bases as they are, for rows of one step alone.
+        bases = np.array([*range(count), *self.bases], np.int64)
+        offsets = np.array([*[0] * count, *self.offsets], np.int64)
+        shift = np.where(first < 0, 0, first + count)[step]
+        for word in range(6, native.ROW_WORDS - 1, 4):
+            argument = lines[:, word] + shift
+            lines[:, word] = bases[argument]
+            lines[:, word + 1] += offsets[argument]
+        return lines, keeps[rows]
+
+    def words_of(self, rows: Sequence[TableRow]) -> tuple[native.Words, np.ndarray[Any, Any]]:
+        """Return rows as machine code reads them, and whether each keeps flags."""
+        found = []
+        for row in rows:
+            function = self.functions.get(row.loop.function, row.loop.function)
+            words = [function, row.loop.data, self._words(row.dims), self._words(row.strides)]
+            none = [0] * (native.ROW_WORDS - 7 - len(row.places))
+            found.append([*words, *row.times, *row.places, *none, row.heard])
+        keeps = np.array([row.loop.keeps_flags for row in rows], bool)
+        return np.array(found, np.int64).reshape(-1, native.ROW_WORDS), keeps
+
+    def _words(self, numbers: Sequence[int]) -> int:
+        """Return the address of an array of these numbers, which stays."""
+        key = tuple(numbers)
+        found = self._arrays.get(key)
+        if found is None:
+            array = np.array(key, np.int64)
+            found = self._arrays[key] = array.ctypes.data, array
+        return found[0]
+
+
+class _OfKind(RowWriter):
+    """Writes the rows of a kind of steps."""
+
+    def __init__(
+        self, symbols: Mapping[str, int], code_row: Callable[[Any, Node], bool] | None, parts: int
+    ) -> None:
+        super().__init__(symbols, code_row)
+        self._number = parts
+
+    def parts(self, step: Node) -> int:
+        return self._number
+
+
+class Written(RowWriter):
     """Writes the rows of a stretch for one binding of its dims.
 
     Values lie in *bases*, which a row addresses by number and offset.  The bases are, in this
@@ -82,23 +184,15 @@ class Written(Rows):
     def __init__(self, stretch: Any, symbols: Mapping[str, int]) -> None:
         super().__init__(symbols, stretch.code_row)
         self.others, self._odd = stretch.others, stretch.odd
-        self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
-        self.functions: dict[int, int] = {}  # of rows that were written before their machine code
+        self.columns = _Columns()
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
         self._at: dict[int, _Place] = {}
-        self._kinds: list[_Kind] = []
-        self._kind_of: dict[Any, _Kind] = {}
-        self._known: dict[Any, int] = {}  # bases of constants, by value or identity
-        # Of each step with rows its kind and where its arguments begin, -1 for rows of one step
-        # alone, whose bases and offsets are those of the table.
-        self._steps = list[tuple[int, int]]()
-        self._bases, self._offsets = list[int](), list[int]()
         self._classes, self.count = stretch.classes or class_numbers(stretch.steps), 0
         self._views = {
             node.id for node in (*stretch.given, *stretch.steps) if node.inputs and is_view(node)
         }
         apart = [step for step, of in stretch.shared.items() if step is of]
-        self.objects = [*stretch.given, *stretch.results, *apart]
+        self.objects: list[Node] = [*stretch.given, *stretch.results, *apart]
         for base, node in enumerate(self.objects):
             self.sizes.append(self._layout(node)[2])
             if node.id not in stretch.copied:
@@ -114,10 +208,8 @@ class Written(Rows):
                 self.bytes_copied(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
         self._take("copy")
         self._check(stretch.steps)
-        # Thousands of objects, which the collector would go through as long as the table lives.
-        self._at, self._classes, self._kind_of, self._known = {}, {}, {}, {}
-        self._bases, self._offsets = map(np.array, (self._bases, self._offsets))
-        self._steps = np.array(self._steps, np.int64).reshape(-1, 2)
+        self.columns.complete()
+        self._at, self._classes = {}, {}
 
     def _write(self, steps: Sequence[Node]) -> None:
         for position, step in enumerate(steps):
@@ -171,63 +263,14 @@ class Written(Rows):
     @property
     def notes(self) -> list[tuple[str, TableRow]]:
         """Each row with the name of its op."""
-        found = []
-        for number, first in self._steps:
-            kind = self._kinds[number]
-            found += [(kind.name, row) for row in self._moved(kind, first)]
-        return found
-
-    def _moved(self, kind: _Kind, first: int) -> Sequence[TableRow]:
-        """Return the rows of a step whose arguments begin at `first`."""
-        if first < 0:
-            return kind.rows
-        own = slice(first, first + kind.arguments)
-        return [row.moved(self._bases[own], self._offsets[own]) for row in kind.rows]
+        return self.columns.notes
 
     @property
     def lines(self) -> native.Words:
         """The rows as words for machine code."""
-        return later(*self._columns(), {self.computing})
-
-    def _columns(self) -> tuple[native.Words, np.ndarray[Any, Any]]:
-        """Return the rows as words, with the flags that each hears; and whether it keeps flags."""
-        every = [row for kind in self._kinds for row in kind.rows]
-        words, keeps = self.words_of(every)
-        of, first = self._steps.T
-        counts = np.array([len(kind.rows) for kind in self._kinds], np.int64)
-        times = counts[of]
-        step = np.repeat(np.arange(len(of)), times)
-        rows = np.arange(len(step)) + (np.cumsum(counts)[of] - np.cumsum(times))[step]
-        lines, count = words[rows], len(self.sizes)
-        # The first arguments are bases as they are, for rows of one step alone.
-        bases = np.array([*range(count), *self._bases], np.int64)
-        offsets = np.array([*[0] * count, *self._offsets], np.int64)
-        shift = np.where(first < 0, 0, first + count)[step]
-        for word in range(6, native.ROW_WORDS - 1, 4):
-            argument = lines[:, word] + shift
-            lines[:, word] = bases[argument]
-            lines[:, word + 1] += offsets[argument]
-        return lines, keeps[rows]
-
-    def words_of(self, rows: Sequence[TableRow]) -> tuple[native.Words, np.ndarray[Any, Any]]:
-        """Return rows as machine code reads them, and whether each keeps flags."""
-        found = []
-        for row in rows:
-            function = self.functions.get(row.loop.function, row.loop.function)
-            words = [function, row.loop.data, self._words(row.dims), self._words(row.strides)]
-            none = [0] * (native.ROW_WORDS - 7 - len(row.places))
-            found.append([*words, *row.times, *row.places, *none, row.heard])
-        keeps = np.array([row.loop.keeps_flags for row in rows], bool)
-        return np.array(found, np.int64).reshape(-1, native.ROW_WORDS), keeps
-
-    def _words(self, numbers: Sequence[int]) -> int:
-        """Return the address of an array of these numbers, which `words` keeps."""
-        key = tuple(numbers)
-        found = self.words.get(key)
-        if found is None:
-            array = np.array(key, np.int64)
-            found = self.words[key] = array.ctypes.data, array
-        return found[0]
+        if self.columns.made is not None:
+            return self.columns.made
+        return later(*self.columns.words(len(self.sizes)), {self.computing})
 
     def specs(self, writable: Container[int], moving: Container[int] = ()) -> native.Words:
         """Return `native.spec` of each input and result; `moving` ones advance each iteration."""
@@ -259,9 +302,9 @@ class Written(Rows):
     # -- the rows of a step -----------------------------------------------------------------------
 
     def _step(self, step: Node) -> None:
-        self._room = self.room(step) if self.rooms > 1 else 0
-        self.scratch_base = self._first_room + self._room
-        self.scratch_end = self._room_begin = self._within[self._room]
+        room = self.room(step) if self.rooms > 1 else 0
+        self.scratch_base = self._first_room + room
+        self.scratch_end = self._room_begin = self._within[room]
         write = self.others.get(step.op) if self.others else None
         if write is not None:
             write(self, step)
@@ -273,9 +316,9 @@ class Written(Rows):
     def _take(self, name: str) -> None:
         """Take the rows that were written for one step alone."""
         if self.rows:
-            kind = _Kind(name, self.rows, len(self._kinds))
-            self._kinds.append(kind)
-            self._steps.append((kind.number, -1))
+            kind = _Kind(name, self.rows, len(self.columns.kinds))
+            self.columns.kinds.append(kind)
+            self.columns.steps.append((kind.number, -1))
             self.count, self.rows = self.count + len(self.rows), []
 
     def _alike(self, step: Node) -> None:
@@ -288,26 +331,28 @@ class Written(Rows):
             places = [*map(self.lies, nodes)]
         parts, meetings = self.parts(step), _meetings(places)
         key = self._classes.get(number, ~number), parts, meetings, *[one[4] for one in places]
-        kind = self._kind_of.get(key)
+        kind = self.columns.kind_of.get(key)
         if kind is None:
-            kind = self._kind_of[key] = self._written(step, nodes, places, meetings)
+            kind = self.columns.kind_of[key] = self._written(step, nodes, places, meetings)
         begin = self.scratch_end
         if kind.rows:
-            self._steps.append((kind.number, len(self._bases)))
-            self._bases += [*[one[0] for one in places], self.scratch_base, *kind.constants]
-            self._offsets += [*[one[3] for one in places], begin, *[0] * len(kind.constants)]
+            self.columns.steps.append((kind.number, len(self.columns.bases)))
+            self.columns.bases += [*[one[0] for one in places], self.scratch_base, *kind.constants]
+            self.columns.offsets += [*[one[3] for one in places], begin, *[0] * len(kind.constants)]
             self.count += len(kind.rows)
             if kind.scratch:
                 end = self.scratch_end = begin + kind.scratch
                 self.sizes[self.scratch_base] = max(self.sizes[self.scratch_base], end)
         if kind.shown is not None:
-            (of, first, end, offset, *how), shape = kind.shown
-            base, _, _, moved, *_ = (
-                places[of] if of < len(places) else (self.scratch_base, 0, 0, begin)
-            )
-            self.places[number] = Spot(base, offset + moved, shape, *how)
-            at[number] = base, first + moved, end + moved, offset + moved, *how
-            self._within[self._room] = self.scratch_end  # a copy outlives its step
+            (of, first, end, offset, strides, itemsize), shape = kind.shown
+            base, by = self.scratch_base, begin
+            if of < len(places):
+                base, _, _, by, *_ = places[of]
+            self.places[number] = Spot(base, offset + by, shape, strides, itemsize)
+            at[number] = base, first + by, end + by, offset + by, strides, itemsize
+            self._within[self.scratch_base - self._first_room] = (
+                self.scratch_end
+            )  # a copy outlives its step
 
     def lies(self, node: Node) -> _Place:
         """Return where a value lies."""
@@ -320,7 +365,7 @@ class Written(Rows):
         meetings: Sequence[tuple[int, int, int]],
     ) -> _Kind:  # fmt: skip
         """Write the rows of a step for all of its kind; arguments that meet lie in one base."""
-        rows, count = Rows(self.symbols, self._code_row, self.parts(step)), len(places)
+        rows, count = _OfKind(self.symbols, self._code_row, self.parts(step)), len(places)
         lead, shifts = [*range(count)], [0] * count
         for one, other, shift in meetings:
             lead[one], shifts[one] = lead[other], shifts[other] + shift
@@ -337,13 +382,13 @@ class Written(Rows):
         rows.step(step)
         back = [*[-one for one in shifts], *[0] * (1 + len(rows.kept))]
         found = [row.moved(range(len(back)), back) for row in rows.rows]
-        kind = _Kind(step.op.name, found, len(self._kinds), rows.scratch_end)
+        kind = _Kind(step.op.name, found, len(self.columns.kinds), rows.scratch_end)
         kind.constants, kind.arguments = [*map(self._shared, rows.kept)], len(back)
         if count == len(step.inputs):
             shown = rows.places[step.id]
             shown = shown._replace(offset=shown.offset + back[shown.base])
             kind.shown = _place_of(shown), shown.shape
-        self._kinds.append(kind)
+        self.columns.kinds.append(kind)
         return kind
 
     def _shared(self, value: np.ndarray[Any, Any]) -> int:
@@ -351,9 +396,9 @@ class Written(Rows):
         key: Any = id(value)
         if value.nbytes <= _SMALL_BYTES:
             key = value.dtype, value.shape, value.tobytes()
-        if key not in self._known:
-            self._known[key] = self.constant(value).base
-        return self._known[key]
+        if key not in self.columns.constants:
+            self.columns.constants[key] = self.constant(value).base
+        return self.columns.constants[key]
 
     def _check(self, steps: Sequence[Node]) -> None:
         """Raise `Unfit` if a value leaves its base or is misaligned."""

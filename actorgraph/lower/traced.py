@@ -6,7 +6,7 @@ loop, an index makes a view.  So the rows do what the kernel does, in the same o
 same bits.
 
 `Unfit` is raised for all that a row cannot do, such as a branch on values; then the step has no
-rows and Python calls its kernel.  `row_writing.Rows` calls `trace`.
+rows and Python calls its kernel.  `row_writing.RowWriter` calls `trace`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from actorgraph.lower.spots import Spot, Unfit, view_spot
 from actorgraph.memory.buffers import takes_out
 
 if TYPE_CHECKING:
-    from actorgraph.lower.row_writing import Rows
+    from actorgraph.lower.row_writing import RowWriter
 
 
 def _reducing(ufunc: Any) -> Any:
@@ -44,7 +44,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     __slots__ = ("dtype", "place", "rows")
 
-    def __init__(self, rows: Rows, place: Spot, dtype: np.dtype[Any]) -> None:
+    def __init__(self, rows: RowWriter, place: Spot, dtype: np.dtype[Any]) -> None:
         self.rows, self.place, self.dtype = rows, place, dtype
 
     shape = property(lambda self: self.place.shape)
@@ -349,7 +349,7 @@ class _Module:
         return np.asarray(array, dtype)
 
 
-def trace(rows: Rows, step: Node) -> None:
+def trace(rows: RowWriter, step: Node) -> None:
     """Write the rows of a step; `Unfit` is raised if it has none."""
     result = Traced(rows, rows.places[step.id], step.dtype)
     operands = [Traced(rows, rows.place(one), one.dtype) for one in step.inputs]

@@ -30,9 +30,9 @@ COUNT = 8192
 
 
 def table(many, monkeypatch, last):
-    words = table_rows.Written._words
+    words = table_rows._Columns._words
     monkeypatch.setattr(
-        table_rows.Written,
+        table_rows._Columns,
         "_words",
         lambda rows, numbers: words(rows, [n + many * (n == COUNT) for n in numbers]),
     )

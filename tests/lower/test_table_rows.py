@@ -200,8 +200,10 @@ def test_a_scatter_refuses_an_index_of_which_the_product_with_the_width_wraps():
 
 
 def test_rows_of_steps_that_are_alike_are_written_once(monkeypatch):
-    wrote, step = [], row_writing.Rows.step
-    monkeypatch.setattr(row_writing.Rows, "step", lambda rows, one: wrote.append(step(rows, one)))
+    wrote, step = [], row_writing.RowWriter.step
+    monkeypatch.setattr(
+        row_writing.RowWriter, "step", lambda rows, one: wrote.append(step(rows, one))
+    )
     x = ag.Graph().input("x", (6, 8), "float32")
     w = x.graph.parameter("w", numbers((8, 8), "float32", False))
     y = x
