@@ -1,9 +1,9 @@
 """The rows of a table, written by columns for the sizes of a run; see `table`.
 
 Steps of one class (`kernels.class_numbers`) whose operands are laid out alike have the same rows,
-but for where their arguments begin.  So `row_writing` writes these once for each `_StepKind` of step,
-with every argument in a base of its own.  A step then takes the note of its kind and its arguments,
-and all rows become words at once, by NumPy: `Written.lines`.
+but for where their arguments begin.  So `row_writing` writes these once for each `_StepKind`, with
+every argument in a base of its own.  A step then takes the note of its kind and its arguments, and
+all rows become words at once, by NumPy: `Written.lines`.
 
 Invariant: every access of a row lies within its base's memory.  The rows of a kind stay within
 their arguments, which is checked as they are written, and arguments lie within their bases, which
