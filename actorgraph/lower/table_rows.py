@@ -1,9 +1,9 @@
 """The rows of a table, written by columns for the sizes of a run; see `table`.
 
 Steps of one class (`kernels.class_numbers`) whose operands are laid out alike have the same rows,
-but for where their arguments begin.  So `row_writing` writes these once for each `_Kind` of step,
-with every argument in a base of its own.  A step then takes the note of its kind and its arguments,
-and all rows become words at once, by NumPy: `Written.lines`.
+but for where their arguments begin.  So `row_writing` writes these once for each `_StepKind`, with
+every argument in a base of its own.  A step then takes the note of its kind and its arguments, and
+all rows become words at once, by NumPy: `Written.lines`.
 
 Invariant: every access of a row lies within its base's memory.  The rows of a kind stay within
 their arguments, which is checked as they are written, and arguments lie within their bases, which
@@ -43,7 +43,7 @@ of its elements.  Plain tuples, as there is one for each value."""
 
 
 @dataclass(slots=True)
-class _Kind:
+class _StepKind:
     """The rows of all steps that are alike.
 
     In `rows` a base is the number of an argument, and an offset counts from where that begins.  The
@@ -74,8 +74,8 @@ class _Columns:
     """
 
     def __init__(self) -> None:
-        self.kinds: list[_Kind] = []
-        self.kind_of: dict[Any, _Kind] = {}
+        self.kinds: list[_StepKind] = []
+        self.kind_of: dict[Any, _StepKind] = {}
         self.constants: dict[Any, int] = {}
         self.steps: Any = []
         self.bases: Any = []
@@ -99,7 +99,7 @@ class _Columns:
             found += [(kind.name, row) for row in self.moved(kind, first)]
         return found
 
-    def moved(self, kind: _Kind, first: int) -> Sequence[TableRow]:
+    def moved(self, kind: _StepKind, first: int) -> Sequence[TableRow]:
         """Return the rows of a step whose arguments begin at `first`."""
         if first < 0:
             return kind.rows
@@ -316,7 +316,7 @@ class Written(RowWriter):
     def _take(self, name: str) -> None:
         """Take the rows that were written for one step alone."""
         if self.rows:
-            kind = _Kind(name, self.rows, len(self.columns.kinds))
+            kind = _StepKind(name, self.rows, len(self.columns.kinds))
             self.columns.kinds.append(kind)
             self.columns.steps.append((kind.number, -1))
             self.count, self.rows = self.count + len(self.rows), []
@@ -363,7 +363,7 @@ class Written(RowWriter):
     def _written(
         self, step: Node, nodes: Sequence[Node], places: Sequence[_Place],
         meetings: Sequence[tuple[int, int, int]],
-    ) -> _Kind:  # fmt: skip
+    ) -> _StepKind:  # fmt: skip
         """Write the rows of a step for all of its kind; arguments that meet lie in one base."""
         rows, count = _OfKind(self.symbols, self._code_row, self.parts(step)), len(places)
         lead, shifts = [*range(count)], [0] * count
@@ -382,7 +382,7 @@ class Written(RowWriter):
         rows.step(step)
         back = [*[-one for one in shifts], *[0] * (1 + len(rows.kept))]
         found = [row.moved(range(len(back)), back) for row in rows.rows]
-        kind = _Kind(step.op.name, found, len(self.columns.kinds), rows.scratch_end)
+        kind = _StepKind(step.op.name, found, len(self.columns.kinds), rows.scratch_end)
         kind.constants, kind.arguments = [*map(self._shared, rows.kept)], len(back)
         if count == len(step.inputs):
             shown = rows.places[step.id]
