@@ -79,8 +79,8 @@ class Arrays:
             return False
         if not all(map(partial(_is_as, value), self.arrays.values())):  # a subclass made them
             return False
-        self.fitting = names
-        self.twice = tuple([self.arrays[name] for name in names for _ in (0, 1)])
+        twice = tuple([self.arrays[name] for name in names for _ in (0, 1)])
+        self.fitting, self.twice = names, twice  # Ctrl-C comes before both or after both
         return True
 
     def after(self, names: Sequence[str]) -> Arrays:

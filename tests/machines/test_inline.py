@@ -28,6 +28,7 @@ def kept(machine):
     return {one.symbols["n"]: sum(map(len, one.direct.values())) for one in plan.bindings()}
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_large_memory_is_kept_for_the_latest_sizes_and_small_memory_for_all(machine):
     sizes = [SMALL + more for more in range(MEMORIES_KEPT + 3)]
     for rows in sizes:
@@ -40,6 +41,7 @@ def test_large_memory_is_kept_for_the_latest_sizes_and_small_memory_for_all(mach
     )
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_large_memory_is_given_up_where_there_is_none_and_made_again_for_the_next_run(machine):
     before = run(machine, SMALL + 1)
     run(machine, SMALL)

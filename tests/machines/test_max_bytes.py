@@ -114,6 +114,7 @@ def test_runs_wait_for_bytes_in_order_and_all_end(passing):
             assert run.result()[y].value[0, 0] == (np.tanh(float(i)) + 1) * 2
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_what_fits_only_in_sequential_order_runs_so_with_the_same_bits():
     loss = wide()
     items = list(feeds(3))
@@ -145,6 +146,7 @@ def test_a_run_that_never_fits_is_refused_with_the_bytes_it_needs(machine_type, 
         assert machine.run_sync(next(feeds(1, rows=100)))[loss].value == small
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_memory_kept_for_other_sizes_makes_room():
     loss = wide()
     rows = [SIDE, 1, 3 * SIDE, 7, 2 * SIDE, SIDE]
@@ -224,6 +226,7 @@ def every_other(name, **more):
 
 
 @pytest.mark.parametrize("is_view", [False, True])
+@pytest.mark.usefixtures("values_share_memory")
 def test_an_op_of_the_user_that_is_declared_a_view_counts_nothing(is_view):
     half = every_other(f"half_{is_view}", is_view=is_view)
     y = np.tanh(ag.Graph().input("x", (2 * BLOCK // 8,), "float64"))

@@ -406,3 +406,28 @@ def test_a_run_keeps_what_it_has_read(asked_for, monkeypatch):
         solver.step([run[w]])
         np.testing.assert_array_equal(run[w].value, 1.0)
         np.testing.assert_array_equal(w.value, 0.5)
+
+
+def test_ctrl_c_while_arrays_of_a_state_are_looked_at_leaves_none_of_them_for_machine_code(
+    monkeypatch,
+):
+    monkeypatch.setenv(NATIVE, "wait")
+    w = ag.Graph().parameter("w", np.ones(8))
+    solver = ag.solvers.Adam(lr=0.1)
+
+    class Struck(dict):
+        def __getitem__(self, name):
+            raise KeyboardInterrupt
+
+    with ag.TapeMachine([(w * w).sum()]) as machine:
+        step = machine.compile_step(solver)
+        step()
+        [slot] = solver._slots.values()
+        state, arrays = slot.state, slot.state.arrays
+        state.fitting, state.twice, state.arrays = None, (), Struck(arrays)
+        with pytest.raises(KeyboardInterrupt):
+            step()
+        assert (state.fitting, state.twice) == (None, ())  # else the next step ends the process
+        state.arrays = arrays
+        step()
+    np.testing.assert_allclose(w.value, 0.8, rtol=1e-3)
