@@ -178,6 +178,10 @@ class Aliases:
         ]  # fmt: skip
         return len(loads) == len(self._writes.get(name, []))
 
+    def holds(self, name: str) -> bool:
+        """Return whether the value of a name may share memory with, or hold, that of another."""
+        return any(other == name for _, other, _ in self._links)
+
     def alias_of(self, name: str) -> str:
         """Return another name that may see a write into the value of a name, or ""."""
         sees, before = {name}, 0

@@ -174,10 +174,14 @@ class Normaliser(Expressions):
         if isinstance(target, ast.Subscript):
             target.slice = node.target.slice = self.passive(node.target.slice)  # type: ignore[union-attr]
         value = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
-        name, aliases = getattr(target, "id", ""), self.aliases
-        if name and (not aliases.is_fresh(name) or aliases.alias_of(name)):
+        name, aliases, text = getattr(target, "id", ""), self.aliases, ast.unparse(target)
+        if (
+            aliases.holds(ast.unparse(target.value))  # an element that another name may refer to
+            if isinstance(target, ast.Subscript)
+            else name and (not aliases.is_fresh(name) or aliases.alias_of(name))
+        ):
             helper = self.scope.help("refuse_array", refuse_array)
-            self.emit("passive", f"{helper}({name}, {name!r})")
+            self.emit("passive", f"{helper}({text}, {text!r})")
         self.bind(node.target, value)
 
     def bind(self, target: ast.expr, value: ast.expr) -> None:

@@ -130,8 +130,9 @@ class _Definition:
             replaced = parse_one(f"{name} = {HELPER}.appended({who}, {name}, x)", node)
             replaced.value.args[2] = call.args[0]
             return [replaced]
-        method = node.value.func if isinstance(getattr(node, "value", None), ast.Call) else None
-        if isinstance(node, ast.Expr) and isinstance(method, ast.Attribute) and method.attr == "sort":
+        sorts = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        method = node.value.func if sorts else None
+        if isinstance(method, ast.Attribute) and method.attr == "sort":
             array = _expression(f"{HELPER}.array({self.at(node)}, x)", node)
             array.args[1], method.value = method.value, array
         return [node]

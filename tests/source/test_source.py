@@ -443,6 +443,24 @@ def test_an_augmented_write_into_what_may_be_shared_is_refused_for_arrays():
         source.grad(f)(np.ones(2))
 
 
+def test_an_augmented_write_into_an_array_that_a_dict_holds_is_refused_where_a_name_refers_to_it():
+    def held(x):
+        y = x * 1.0
+        d = {"a": np.sum(y), "b": y.reshape(2)}
+        d["a"] += 1.0
+        d["b"] += d["b"]
+        return np.sum(y * d["b"]) + d["a"]
+
+    def own(x):
+        d = {"b": x * 2.0}
+        d["b"] += x
+        return np.sum(d["b"])
+
+    with pytest.raises(GraphError, match=r"d\['b'\] is an array that an argument or another name"):
+        source.grad(held)(np.ones(2))
+    assert source.grad(own)(np.ones(2)).tolist() == [3.0, 3.0]
+
+
 def test_a_row_that_is_written_later_is_refused_when_it_is_read():
     def f(x):
         y = x * 1.0
@@ -683,10 +701,20 @@ def written_into_itself(x):
     return y[0] + 3.0 * y[1]
 
 
+def under_two_names(x):
+    items, named = [x, 2.0 * x], {"a": x, "b": x * x}
+    with np.errstate(all="ignore"):
+        a, b = items, named
+    with np.errstate(all="ignore"):
+        c, d = items, named
+    return a[1] * c[0] * c[1] + b["a"] * d["a"] * d["b"]
+
+
 @each(
     "function",
     [bound_to_its_own_keyword, rebound_in_its_loop, default_of_a_captured_name, left_in_a_branch,
-     even, dict_copied, elements_named_in_two_places, written_into_itself],
+     even, dict_copied, elements_named_in_two_places, written_into_itself,
+     under_two_names],
 )  # fmt: skip
 def test_programs_that_once_had_wrong_gradients_or_none(function):
     wanted = (function(1.3 + 1e-6) - function(1.3 - 1e-6)) / 2e-6
