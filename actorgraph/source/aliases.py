@@ -170,6 +170,26 @@ class Aliases:
         ]  # fmt: skip
         return len(loads) == len(self._writes.get(name, []))
 
+    def owns_elements(self, name: str) -> bool:
+        """Return whether no other name refers to what a container holds, by what the text says."""
+        nodes = [*ast.walk(self.scope.tree)]
+        made = [
+            node for node in nodes
+            if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare))
+            or (isinstance(node, ast.Call) and self._makes(node))
+        ]  # fmt: skip
+        operands = {id(part) for node in made for part in ast.iter_child_nodes(node)}
+        whole = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
+        parts = [
+            node for node in nodes if isinstance(node, ast.Subscript) and node.value in whole
+        ]  # fmt: skip
+        reads = [node for node in whole if isinstance(node.ctx, ast.Load)]
+        return (
+            self.is_fresh(name) and not any(other == name for _, other, _ in self._links)
+            and len(parts) == len(reads)
+            and all(id(one) in operands for one in parts if isinstance(one.ctx, ast.Load))
+        )  # fmt: skip
+
     def alias_of(self, name: str) -> str:
         """Return another name that may see a write into the value of a name, or ""."""
         sees, before = {name}, 0

@@ -179,9 +179,10 @@ class Normaliser(Expressions):
         if isinstance(target, ast.Name) and (not aliases.is_fresh(text) or aliases.alias_of(text)):
             self.emit("passive", f"{self.scope.support(refuse_array)}({text}, {text!r})")
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-            helper = self.scope.support(refuse_element)
-            index = index_value(index_text(target.slice))
-            self.emit("passive", f"{helper}({target.value.id}, {index}, {text!r})")
+            of, index = target.value.id, index_value(index_text(target.slice))
+            if not aliases.owns_elements(of):
+                helper = self.scope.support(refuse_element)
+                self.emit("passive", f"{helper}({of}, {index}, {text!r})")
         self.bind(node.target, value)
 
     def bind(self, target: ast.expr, value: ast.expr) -> None:

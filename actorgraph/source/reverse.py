@@ -277,15 +277,16 @@ class ReverseWriter:
         return primal, comment(step.origin, "gradient of") + lines
 
     def give(
-        self, target: ast.expr, part: str, state: State, certain: bool = True, fresh: bool = False
-    ) -> list[ast.stmt]:
+        self, target: ast.expr, part: str, state: State, certain: bool = True, fresh: bool = False,
+        is_number: bool = True,
+    ) -> list[ast.stmt]:  # fmt: skip
         """Return statements that add a part to the cotangent of an operand."""
         if not isinstance(target, ast.Name) or target.id not in self.scope.active:
             return []
         name, ct = target.id, self.b(target.id)
         known = state.get(name, ZERO) if self.optimized else MAYBE
         held = name in self.owned and not fresh
-        if known == SOME and certain:
+        if known == SOME and certain and is_number:
             text = f"{ct} = {ct} + {part}"
         elif known == ZERO and not held:
             text = f"{ct} = {part}"
@@ -297,7 +298,7 @@ class ReverseWriter:
         return parse(text)
 
     def _copy_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
-        return self.give(step.args[0], self.b(step.target), state)
+        return self.give(step.args[0], self.b(step.target), state, is_number=False)
 
     def _call_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
         active = [i for i, arg in enumerate(step.args) if self._is_active(arg)]

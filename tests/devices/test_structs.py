@@ -4,6 +4,7 @@ import platform
 import struct
 import sys
 
+import numpy as np
 import pytest
 
 from actorgraph.devices import structs
@@ -32,6 +33,18 @@ def test_a_field_in_another_place_is_noticed(name):
 def test_items_in_another_place_are_noticed(monkeypatch):
     monkeypatch.setattr(structs, "ITEMS", structs.ITEMS + 8)
     assert not structs._reads_structs()
+
+
+def test_flags_are_the_bits_that_numpy_sets():
+    one = np.zeros((2, 3))
+    part = np.frombuffer(bytes(17), np.uint8)[1:].view(float)[::-1]
+    for bit, name in (
+        (structs.CONTIGUOUS, "c_contiguous"), (structs.ALIGNED, "aligned"),
+        (structs.WRITABLE, "writeable"),
+    ):  # fmt: skip
+        assert bit & (bit - 1) == 0 < one.flags.num & bit
+        assert not part.flags.num & bit
+        assert not getattr(part.flags, name)
 
 
 def test_the_word_of_a_field_is_found_once_and_holds_nothing_in_an_idle_run(monkeypatch):
