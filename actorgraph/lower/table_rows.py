@@ -350,9 +350,8 @@ class Written(RowWriter):
                 base, _, _, by, *_ = places[of]
             self.places[number] = Spot(base, offset + by, shape, strides, itemsize)
             at[number] = base, first + by, end + by, offset + by, strides, itemsize
-            self._within[self.scratch_base - self._first_room] = (
-                self.scratch_end
-            )  # a copy outlives its step
+            # A copy outlives its step.
+            self._within[self.scratch_base - self._first_room] = self.scratch_end
 
     def lies(self, node: Node) -> _Place:
         """Return where a value lies."""

@@ -45,10 +45,10 @@ def table(many, monkeypatch, last):
 
 
 def inner(many, monkeypatch):
-    """Have the first row go too far, into the memory of a value that is written later."""
-    words, left = table_rows.Written._words, [many]
+    """Have the first kind of rows go too far, into the memory of a value that is written later."""
+    words, left = table_rows._Columns._words, [many]
     monkeypatch.setattr(
-        table_rows.Written,
+        table_rows._Columns,
         "_words",
         lambda rows, numbers: words(
             rows, [n + (left.pop() if left and n == COUNT else 0) for n in numbers]
