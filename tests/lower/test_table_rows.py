@@ -237,6 +237,7 @@ def written(steps, given, results):
     return table_rows.Written(stretch, {})
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_a_step_whose_memory_is_too_small_has_no_row(monkeypatch):
     x = ag.Graph().input("x", (4, 6), "float64")
     y = chain(x, 3)

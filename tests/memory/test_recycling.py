@@ -66,6 +66,7 @@ def size_of(shape):
     return 4 * np.prod(shape) + 64
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_a_room_is_as_large_as_the_largest_array_so_far_and_grows_if_nobody_is_in_it(no_rooms):
     held = scratch(np, SHAPE, FLOAT)
     assert scratch_bytes() == size_of(SHAPE)
@@ -81,6 +82,7 @@ def test_a_room_is_as_large_as_the_largest_array_so_far_and_grows_if_nobody_is_i
     assert not np.may_share_memory(other, third)
 
 
+@pytest.mark.usefixtures("values_share_memory")
 @pytest.mark.parametrize(
     ("size", "count"), [(2**13 - 1, 0), (2**13, 1), (2**20, 1), (2**20 + 1, 0)]
 )
@@ -89,12 +91,14 @@ def test_arrays_from_32_kb_to_4_mb_have_rooms(size, count, no_rooms):
     assert scratch_bytes() == count * size_of((size,))
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_there_are_16_rooms_and_what_finds_none_is_an_array_of_its_own(no_rooms):
     held = [scratch(np, SHAPE, FLOAT) for _ in range(18)]
     assert scratch_bytes() == 16 * size_of(SHAPE)
     assert len({*map(place, held)}) == 18
 
 
+@pytest.mark.usefixtures("values_share_memory")
 def test_rooms_for_threads_are_those_of_the_largest_array_and_keep_what_is_held(no_rooms):
     reserve(2)
     assert scratch_bytes() == 0  # nobody has asked for an array yet
