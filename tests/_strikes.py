@@ -5,6 +5,7 @@ import dis
 import gc
 import signal
 import sys
+import weakref
 
 from tests._soak import SOAK
 
@@ -26,7 +27,8 @@ class _Sigint(int):
 
 
 _SIGINT = _Sigint(signal.SIGINT)
-_HERE = __file__
+_UNTRACED = {__file__, weakref.__file__}
+"""Files without moments: what strikes while garbage is finalised ends nothing, and is lost."""
 _FORGETS = sys.version_info[:2] == (3, 12)
 """This Python crashes where a thread without a tracer resumes a generator that was traced: its
 frame still asks for opcodes, and `sys_trace_instruction_func` calls what is not there."""
@@ -57,7 +59,7 @@ def _traced(action, at=None):
         return look
 
     def enter(frame, event, _):
-        if frame.f_code.co_filename == _HERE:
+        if frame.f_code.co_filename in _UNTRACED:
             return None
         frame.f_trace_opcodes = True
         return look
