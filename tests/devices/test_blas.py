@@ -120,7 +120,8 @@ def test_small_products_measure_nothing(installed, monkeypatch):
 
 
 def test_the_ratio_of_a_library_to_itself_is_about_one():
-    assert any(0.2 < fastest.ratio(np.matmul, np.matmul) < 5.0 for _ in range(5))  # if not disturbed
+    ratios = (fastest.ratio(np.matmul, np.matmul) for _ in range(5))  # other work may disturb some
+    assert any(0.2 < ratio < 5.0 for ratio in ratios)
 
 
 def test_mkl_that_cannot_be_loaded_is_passed_over(monkeypatch):
