@@ -52,6 +52,7 @@ from actorgraph.lower.spots import (
 from actorgraph.lower.traced import Traced, trace
 from actorgraph.lower.walkable import AS_INTEGERS, GETITEM, RESHAPE, SUM, has_loop, sums_columns
 from actorgraph.memory.buffers import is_view
+from actorgraph.memory.packing import padded
 from actorgraph.op import CONSTANT, bind_attrs
 from actorgraph.types import bind_shape
 
@@ -191,7 +192,7 @@ class RowWriter:
         """Return memory for the rows of the current step alone."""
         strides = strides_of(shape, dtype.itemsize)
         base, begin = self.scratch_base, self.scratch_end
-        self.scratch_end += -(-prod(shape) * dtype.itemsize // 64) * 64
+        self.scratch_end += padded(prod(shape) * dtype.itemsize)
         self.sizes[base] = max(self.sizes[base], self.scratch_end)
         return Spot(base, begin, shape, strides, dtype.itemsize)
 

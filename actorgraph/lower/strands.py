@@ -84,7 +84,7 @@ def timed(
         for home, some in enumerate(ready):
             for number in some[:_LOOKED_AT]:
                 for strand, (at, spent) in enumerate(known[number]):
-                    since = (max(at, free[strand])) + spent
+                    since = max(at, free[strand]) + spent
                     if since <= best[0]:
                         best = min(best, (since, home != strand, number, strand, home))
         since, _, number, strand, home = best

@@ -28,7 +28,7 @@ from actorgraph.lower.splitting import TableRow
 from actorgraph.lower.spots import Spot, Unfit, strides_of
 from actorgraph.lower.walkable import may_overwrite
 from actorgraph.memory.buffers import Memory, aligned, is_view, usage
-from actorgraph.memory.packing import Span, pack
+from actorgraph.memory.packing import Span, pack, padded
 
 _HANDED_OVER = 128
 """Steps whose rows are written before the GIL is offered to other threads: some 0.5 ms."""
@@ -243,7 +243,7 @@ class Written(RowWriter):
         """Where each room begins in the table's memory, and the end."""
         begins, end = [], 0
         for size in self.sizes[self._first_room : self._first_room + self.rooms]:
-            begins.append(-(-end // 64) * 64)
+            begins.append(padded(end))
             end = begins[-1] + size
         return [*begins, end]
 
@@ -452,7 +452,7 @@ class Written(RowWriter):
             begin_of = {id(span): place.begin for span, place in zip(spans, places, strict=True)}
             for _, step in own:
                 self._whole(step, len(self.sizes), begin_of[id(span_of[step.id])])
-            self._within.append(-(-total // 64) * 64)
+            self._within.append(padded(total))
             self.sizes.append(total)
 
     def _overwritten(self, step: Node, position: int, span_of: Mapping[int, Span]) -> Span | None:

@@ -117,7 +117,7 @@ def idle(
             number += 1
         alive = [one for one in alive if spans[one].end >= turn.start]
         taken = sorted([
-            (places[one].begin, _padded(spans[one].size))
+            (places[one].begin, padded(spans[one].size))
             for one in alive if spans[one].begin < turn.stop  # the turn before may end later
         ])  # fmt: skip
         begin, gaps = 0, []
@@ -201,7 +201,8 @@ def overwritten(step: Node, position: int, lives: Usage, span_of: Mapping[int, i
     return None
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """Return a size in bytes that leaves what lies behind it aligned."""
     return size + -size % ALIGNMENT
 
 
@@ -218,8 +219,8 @@ def _bound(spans: Sequence[Span], loans: Sequence[Loan]) -> int:
     last = _last(spans)
     change = [0] * (last + 2)
     for span in spans:
-        change[span.begin] += _padded(span.size)
-        change[span.end + 1] -= _padded(span.size)
+        change[span.begin] += padded(span.size)
+        change[span.end + 1] -= padded(span.size)
     for loan in loans:
         change[0] -= _capacity(loan)
         change[min(loan.written_at, last + 1)] += _capacity(loan)
@@ -242,7 +243,7 @@ def _by_time(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Pl
         for room, begin, size in chain.from_iterable(ending[released : span.begin]):
             room.give(begin, size)
         released = span.begin
-        room, size, chosen = own, _padded(span.size), -1
+        room, size, chosen = own, padded(span.size), -1
         if size >= LENT_BYTES and not own.fits(size):
             for index, loan in enumerate(loans):
                 if span.end < loan.written_at and lent[index].fits(size):
@@ -325,7 +326,7 @@ def _by_size(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Pl
     places = [Place(-1, 0)] * len(spans)
     total = 0
     for number in sorted(range(len(spans)), key=[-span.size for span in spans].__getitem__):
-        span, size = spans[number], _padded(spans[number].size)
+        span, size = spans[number], padded(spans[number].size)
         chosen, begin = -1, None
         for index, loan in enumerate(loans if size >= LENT_BYTES else ()):
             if span.end < loan.written_at:

@@ -179,14 +179,14 @@ class Aliases:
             or (isinstance(node, ast.Call) and self._makes(node))
         ]  # fmt: skip
         operands = {id(part) for node in made for part in ast.iter_child_nodes(node)}
-        whole = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
-        parts = [
-            node for node in nodes if isinstance(node, ast.Subscript) and node.value in whole
+        reads = [
+            node for node in nodes
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
         ]  # fmt: skip
-        reads = [node for node in whole if isinstance(node.ctx, ast.Load)]
+        parts = [node for node in nodes if isinstance(node, ast.Subscript) and node.value in reads]
         return (
             self.is_fresh(name) and not any(other == name for _, other, _ in self._links)
-            and len(parts) == len(reads)
+            and len(parts) == len(reads)  # the container itself is read nowhere
             and all(id(one) in operands for one in parts if isinstance(one.ctx, ast.Load))
         )  # fmt: skip
 

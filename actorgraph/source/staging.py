@@ -386,10 +386,8 @@ class _Expressions(ast.NodeTransformer):
         return self.visit(node)
 
     def _joined(self, node: ast.BoolOp, exact: bool, visit: Any) -> Any:
-        ends, parts = (
-            repr(isinstance(node.op, ast.Or)),
-            self._later(node, *node.values, visit=visit),
-        )
+        ends = repr(isinstance(node.op, ast.Or))
+        parts = self._later(node, *node.values, visit=visit)
         return _call("joined", node, ends, repr(exact), *parts)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
@@ -431,10 +429,8 @@ class _Expressions(ast.NodeTransformer):
         if len(node.generators) > 1 or not names or not all(isinstance(n, ast.Name) for n in names):
             return self.generic_visit(node)
         args, several = ", ".join([n.id for n in names]), repr(not isinstance(target, ast.Name))
-        tests, place = [*generator.ifs], self.definition.at(node)
-        whole: Any = (
-            ast.BoolOp(ast.And(), tests) if len(tests) > 1 else (*tests, ast.Constant(True))[0]
-        )
+        tests, place = generator.ifs or [ast.Constant(True)], self.definition.at(node)
+        whole = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
         keeps = self.test(_located_one(whole, node))
         over, element = self.visit(generator.iter), _later(self.visit(node.elt), node, args)
         return _call(

@@ -272,8 +272,15 @@ def _count_idle(points: list[tuple[float, int, int]], workers: int, idle: dict[s
     for (time, step, what), (following, _, _) in pairwise(points):
         counts[what] += step
         in_flight, ready, calls, busy = counts
-        cause = (not in_flight, ready > 0, calls > 0, True).index(True)
-        idle[CAUSES[cause]] += (following - time) * max(0, workers - busy)
+        if not in_flight:
+            cause = "no run"
+        elif ready:
+            cause = "hand-over"
+        elif calls:
+            cause = "asynchronous call"
+        else:
+            cause = "dependencies"
+        idle[cause] += (following - time) * max(0, workers - busy)
 
 
 def _own_lanes(records: Records) -> list[str]:

@@ -152,12 +152,12 @@ def _layers(actors: Sequence[Actor]) -> list[int]:
 
 
 def _notes(records: Records) -> list[str]:
-    slices, actors = len(records.slices), len(records.actors)
-    notes = {
-        f"the longest {MOST_SLICES} of {slices} slices are drawn": slices > MOST_SLICES,
-        f"the busiest {MOST_ACTORS} of {actors} actors are drawn": actors > MOST_ACTORS,
-    }
-    return [note for note, holds in notes.items() if holds]
+    notes = []
+    if len(records.slices) > MOST_SLICES:
+        notes.append(f"the longest {MOST_SLICES} of {len(records.slices)} slices are drawn")
+    if len(records.actors) > MOST_ACTORS:
+        notes.append(f"the busiest {MOST_ACTORS} of {len(records.actors)} actors are drawn")
+    return notes
 
 
 def _tables(summary: Summary) -> str:
