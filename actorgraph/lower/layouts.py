@@ -39,8 +39,8 @@ class Layouts:
         self._of_class: dict[Any, Spot | None] = {}  # by class, and layouts of operands
 
     @cached_property
-    def _made(self) -> set[int]:
-        return {step.id for step in self._steps}
+    def _made(self) -> dict[int, Node]:
+        return {step.id: step for step in self._steps}
 
     def of(self, node: Node) -> Spot | None:
         """Return the layout of a value, with offset 0, None if it is not known.
@@ -62,7 +62,7 @@ class Layouts:
             return plain if np.asarray(node.attrs["value"]).flags.c_contiguous else None
         if node.id not in self._made or (node.id in self._ordered and not is_view(node)):
             return plain
-        given = []
+        node, given = self._made[node.id], []  # an input may be older than its step
         for part in node.inputs:
             spot = self.of(part)
             if spot is None:

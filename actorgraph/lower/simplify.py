@@ -8,6 +8,9 @@ It runs after differentiation, so it simplifies derivatives too.  Invariants:
 - *results*: the node of a run's result is never replaced by another node, so each result stays an
   array of its own.
 - *checks*: a node that makes a run check dims stays.
+- *inputs*: merging makes anew only nodes that read a merged one, and views of these.  So a step may
+  have an input that was made anew, as it was before: readers find it by its id, or look through
+  views alone.
 
 Merging equal nodes of two owners could make two tasks wait for each other.  So `simplified` merges
 only a backward node with an equal forward node, which never waits for it; `combined` merges within
@@ -25,9 +28,10 @@ from typing import Any
 
 from actorgraph.graph import Node
 from actorgraph.lower.folding import folded
-from actorgraph.lower.joint import Joint, needed_of
+from actorgraph.lower.joint import Joint, uses_of
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.slices import with_slices_written_once
+from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT, Op, attrs_key
 from actorgraph.rewrite import Pass
 from actorgraph.rewrite._pass import Rule
@@ -72,9 +76,12 @@ def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
             order.append(new)
         if new is not node:
             replacement[node.id] = new
+    if not replacement:
+        return joint
+    uses = uses_of(order, kept)
     return replace(
         joint,
-        order=needed_of(order, kept),
+        order=tuple([node for node in order if uses[node.id]]),
         values={node: replacement.get(new.id, new) for node, new in joint.values.items()},
         derivatives={node: replacement.get(new.id, new) for node, new in joint.derivatives.items()},
     )
@@ -120,7 +127,7 @@ def _merged_within(
         if equal is not None and node.id not in kept:
             replacement[node.id] = equal
             continue
-        if new is not node:
+        if new is not node and is_view(new):
             replacement[node.id] = new
         merged[index].append(new)
     return merged

@@ -418,30 +418,32 @@ class Stretch:
                 of, begin, end = _region(one, buffers, symbols)
                 taken.setdefault(of, []).append((begin, end))
         taken = {of: _merged(spans) for of, spans in taken.items()}
-        free: dict[Node, _Region] = {}
+        free: dict[int, _Region] = {}
         for step, how in zip(self.steps, self._how, strict=True):
             if how & keys.INTO:
                 region = _region(step, buffers, symbols)
                 of = region[0]
                 if of not in taken or not _meets(region, taken[of]):
-                    free[step] = region
+                    free[step.id] = region
                 if step.id in buffers.in_place and not (
                     step.op.traced or may_overwrite(step, self.views)
                 ):
-                    for part in [one for one in step.inputs if free.get(one) == region]:
-                        del free[part]  # Python overwrites it, a row must not
+                    for part in step.inputs:
+                        if free.get(part.id) == region:
+                            del free[part.id]  # Python overwrites it, a row must not
         copied = {node.id for node in found.results if node.id in found.place_of}
-        copied.difference_update([step.id for step in free])
+        copied.difference_update(free)
         if not may_share:
             return copied, {}
         results = {node.id for node in found.results}
-        large = [step for step, (_, begin, end) in free.items() if end - begin >= _SHARED_BYTES]
+        large = {number for number, (_, begin, end) in free.items() if end - begin >= _SHARED_BYTES}
+        shared = [step for step in self.steps if step.id in large]
         arrays: dict[Any, Node] = {}
-        for step in (*[step for step in large if step.id in results], *large):
-            arrays.setdefault((free[step], step.dims, step.dtype), step)
+        for step in sorted(shared, key=lambda one: one.id not in results):
+            arrays.setdefault((free[step.id], step.dims, step.dtype), step)
         return copied, {
-            step: arrays[free[step], step.dims, step.dtype]
-            for step in large if step.id not in results
+            step: arrays[free[step.id], step.dims, step.dtype]
+            for step in shared if step.id not in results
         }  # fmt: skip
 
     def _stranded(self, symbols: Mapping[str, int]) -> StrandRows | None:

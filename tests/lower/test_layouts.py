@@ -15,6 +15,7 @@ from actorgraph.lower.layouts import Layouts
 from actorgraph.lower.spots import Spot, Unfit, view_spot
 from actorgraph.memory.buffers import regular
 from actorgraph.op import CONSTANT
+from actorgraph.rewrite.exact import restated
 from tests._each import each
 from tests._soak import drawn
 from tests.lower.test_table import check
@@ -54,6 +55,16 @@ def check_layouts(example):
                 found = values[node.id]
                 assert (spot.offset, spot.shape) == (0, found.shape)
                 assert moved(spot) == moved(found), node
+
+
+def test_the_layout_of_an_operand_is_that_of_its_step_though_the_node_is_older():
+    graph = ag.Graph()
+    x, y = graph.input("x", (3, 4), "float64"), graph.input("y", (4, 3), "float64")
+    older = ops.tanh(y)
+    last = ops.exp(older)
+    step = restated(older, older.op, (x.T,), older.attrs)
+    steps = [x.T, step, last]
+    assert Layouts(steps, {}, regular(steps)).of(last).strides == (8, 32)
 
 
 @drawn(100, 4000)

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, NodeError
 from actorgraph.lower import fusion
+from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import EXACT
 from actorgraph.testing._examples import bits, results
+from benchmarks._work import irregular
 from tests._bits import nans
 from tests._each import each
 from tests._soak import drawn
@@ -216,6 +218,27 @@ def test_equal_nodes_of_different_owners_are_merged_in_a_task():
             machine.run_sync({}, backward=True)
             names[passes == ()] = machine.source.count(" = k")
     assert names[False] < names[True]
+
+
+def test_merging_makes_anew_what_reads_a_merged_node_and_views_of_that():
+    loss = irregular(600)
+    with ag.TapeMachine(loss) as machine:
+        machine.run_sync({"x": np.linspace(-1, 1, 16).reshape(4, 4)}, backward=True)
+        [plan] = machine._plans.values()
+    order, steps = plan.compiled.joint.order, plan.inline.steps
+    left = {step.id: step for step in steps}
+    merged = {node.id for node in order if node.id not in left}
+    stale, anew = set(merged), set()
+    for node in order:
+        if node.id in left and any(part.id in stale for part in node.inputs):
+            anew.add(node.id)
+            stale |= {node.id} if is_view(node) else set()
+    assert len(merged) > 20
+    assert {node.id for node in order if left.get(node.id, node) is not node} == anew
+    assert merged.isdisjoint([part.id for step in steps for part in step.inputs])
+    assert merged.isdisjoint([
+        of.id for step in steps for part in step.inputs if is_view(part) for of in part.inputs
+    ])  # fmt: skip
 
 
 def test_backward_step_takes_the_equal_value_of_the_forward_pass():
