@@ -17,6 +17,9 @@ from actorgraph.lower.spots import Spot
 _PERIOD = 65_537
 """Period of the numbers that products are tried on: a prime."""
 
+_RESULTS = 32
+"""Least numbers that are compared: of a few, all may have the same bits in any order of terms."""
+
 
 @lru_cache(1024)
 def is_product(
@@ -31,12 +34,18 @@ def is_product(
     if x.base != y.base:
         y = y._replace(offset=x.end - y.begin)
     begin = min(x.begin, y.begin)
-    raw = numbers(char, max(x.end, y.end) - begin)
-    given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
-    wanted = np.asarray(kernel_of(*given))
-    result = np.empty(wanted.shape, char)
-    call(loop, [*given, result], dims, steps)
-    return wanted.tobytes() == result.tobytes()
+    size, compared = max(x.end, y.end) - begin, 0
+    while compared < _RESULTS:
+        raw = numbers(char, size + compared * x.itemsize)[compared:]
+        given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides)
+                 for one in (x, y)]  # fmt: skip
+        wanted = np.asarray(kernel_of(*given))
+        result = np.empty(wanted.shape, char)
+        call(loop, [*given, result], dims, steps)
+        if wanted.tobytes() != result.tobytes():
+            return False
+        compared += max(result.size, 1)
+    return True
 
 
 def numbers(char: str, size: int) -> np.ndarray[Any, Any]:
@@ -47,4 +56,4 @@ def numbers(char: str, size: int) -> np.ndarray[Any, Any]:
 
 @cache
 def _drawn(char: str) -> np.ndarray[Any, Any]:
-    return np.sin(np.arange(_PERIOD)).astype(char)
+    return np.sin(np.arange(1, _PERIOD + 1)).astype(char)  # none is 0

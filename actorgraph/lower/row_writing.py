@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.devices import native
+from actorgraph.devices.listed import FLOATS
 from actorgraph.devices.loops import (
     Routine,
     dot_loop,
@@ -304,6 +305,9 @@ class RowWriter:
         found = reducing_loop(name, char)
         if found is None or self.overlaps(result, [x]) or 0 in x.shape:
             raise Unfit
+        has_order = char in FLOATS
+        if has_order and any(step < 0 and n > 1 for n, step in zip(x.shape, x.strides)):
+            raise Unfit  # NumPy turns some axes back
         one_number = not any(step for n, step in zip(x.shape, x.strides, strict=True) if n > 1)
         order: Sequence[int] = range(len(x.shape))
         if not in_c_order(x) and not (one_number and [*axes] == [len(x.shape) - 1]):
@@ -330,6 +334,8 @@ class RowWriter:
         rest = turned_to(rest, order)
         through = [0 if i in axes else result.strides[i] for i in order]
         dims = coalesced(rest.shape, [through, rest.strides, through])
+        if has_order and len(dims) > 1 and not dims[-1][1][0] and not dims[-2][1][0]:
+            raise Unfit  # NumPy gathers numbers of several rows and adds them up at once
         self._each(loop, [result, rest, result], dims)
 
     def dots(self, result: Spot, x: Spot, y: Spot, heard: int) -> None:

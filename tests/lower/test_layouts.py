@@ -189,3 +189,29 @@ def test_a_record_that_comes_from_another_task_has_no_layout(options):
 def test_an_item_of_a_record_is_no_view_of_memory():
     with pytest.raises(Unfit):
         view_spot(Spot(0, 0, (), (), 8), np.dtype(object), itemgetter(0))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: x[:, 1:].sum(),
+        lambda x: x[::2, 1:].mean(),
+        lambda x: x[:, ::-1].sum(axis=1),
+        lambda x: x[::-1].sum(axis=0),
+        lambda x: x.transpose((1, 0))[::-1].sum(),
+        lambda x: ops.broadcast_to(x.sum(), (1, 8)) @ x,
+        lambda x: x @ ops.broadcast_to(x.sum(), (8, 1)),
+    ],
+)
+def test_what_numpy_sums_in_an_order_of_its_own_has_no_row(form, dtype):
+    x = ag.Graph().input("x", (8, 8), dtype)
+    z, y = x, form(ops.tanh(x))
+    for _ in range(20):
+        z = ops.tanh(z) * 0.5
+    values = np.random.default_rng(2).normal(size=(8, 8)).astype(dtype)
+    with ag.LispMachine([y, z]) as machine:
+        wanted = machine.run_sync({"x": values})[y].value
+    with ag.TapeMachine([y, z], native="wait") as machine:
+        assert machine.run_sync({"x": values})[y].value.tobytes() == wanted.tobytes()
+        assert f"around '{y.name}', which has no row" in machine.explain()
