@@ -60,7 +60,7 @@ _BLOCK = "count drawn raised is.past *shared *clear *tell"
 """Words of a block: number of places, pieces drawn by threads, error flags raised, whether to store
 past the caches, address of the helpers' words, `feclearexcept`, `fetestexcept`; then the numbers as
 doubles, and the elements of each place."""
-_RAISED, _NUMBERS = 2, len(_BLOCK.split())
+_RAISED, _NUMBERS = _BLOCK.split().index("raised"), len(_BLOCK.split())
 
 
 class ElementLines(Protocol):
