@@ -56,9 +56,14 @@ class GraphError(Exception):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.__module__ == __name__:
-            example = [">>> import actorgraph as ag", f">>> ag.{cls.__name__}.reference"]
-            lines = [cleandoc(cls.__doc__ or ""), "", "Examples", "--------", *example]
-            cls.__doc__ = "\n".join([*lines, repr(cls.reference), ""])
+            cls._add_example(f"ag.{cls.__name__}.reference", cls.reference)
+
+    @classmethod
+    def _add_example(cls, expression: str, value: object) -> None:
+        """Append an example to the docstring: an expression and its value."""
+        lines = [cleandoc(cls.__doc__ or ""), "", "Examples", "--------"]
+        lines += [">>> import actorgraph as ag", f">>> {expression}", repr(value), ""]
+        cls.__doc__ = "\n".join(lines)
 
     def __init__(self, *args: Any, reference: str | None = None) -> None:
         super().__init__(*args)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from math import inf
@@ -22,6 +22,7 @@ NATIVE = "ACTORGRAPH_NATIVE"
 MOST = 1_000_000
 """Largest count, since memory is allocated for each item."""
 
+_F = TypeVar("_F", bound=Callable[[], object])
 _S = TypeVar("_S", bound=str)
 _LAST = (1 << 63) - 1
 _COUNTED = (
@@ -54,6 +55,13 @@ def has_global_lock() -> bool:
 def proves_tables() -> bool:
     """Return whether tables are proved on this platform; `devices.structs` looks closer."""
     return sys.platform == "linux" and os.uname().machine == "x86_64"
+
+
+def in_child_of_fork(function: _F) -> _F:
+    """Have a function called in each child of a fork, on platforms that fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+    return function
 
 
 def is_masked(value: object) -> bool:

@@ -43,6 +43,7 @@ from actorgraph.devices.blas_threads import OneThread
 from actorgraph.devices.threads import start
 from actorgraph.flag import Flag
 from actorgraph.gates import Gate
+from actorgraph.options import in_child_of_fork
 from actorgraph.tiles import TileQueue, here
 from actorgraph.warned import reporting_context, runs_steps
 
@@ -507,10 +508,7 @@ def make_threads_nice(by: int) -> None:
         _nice = min(19, os.getpriority(os.PRIO_PROCESS, 0) + by)
 
 
+@in_child_of_fork
 def _after_fork_in_child() -> None:
     # The parent's threads do not exist here, and may have held its locks.
     POOL.__init__()  # type: ignore[misc]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

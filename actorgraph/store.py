@@ -20,7 +20,6 @@ A value may still be on a device; then its array is filled when the host first r
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
@@ -34,6 +33,7 @@ from weakref import ref
 import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.options import in_child_of_fork
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -335,6 +335,7 @@ _lock: Any = threading.RLock()
 """Held while tuples are replaced; no code of users runs under it."""
 
 
+@in_child_of_fork
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.RLock()  # a thread of the parent may have held it
@@ -345,7 +346,3 @@ _UNREAD = _references(Held(0.0)) if _COUNTED else 0
 
 _IDLE = _popped({"memory": np.empty(0)})[1] if _COUNTED else 0
 """References to a memory that only the spares refer to."""
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -19,7 +19,6 @@ Subclasses, one a file, implement `Device` and `Queue`.  Nothing here knows mach
 
 from __future__ import annotations
 
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -35,7 +34,7 @@ from actorgraph.devices.checks import Check, Failed, pending
 from actorgraph.devices.copies import copied
 from actorgraph.devices.events import Event
 from actorgraph.errors import GraphError, text_of
-from actorgraph.options import positive
+from actorgraph.options import in_child_of_fork, positive
 from actorgraph.tiles import here
 from actorgraph.warned import UnderWay, runs_steps
 
@@ -674,10 +673,7 @@ class Device(ABC):
         return f"<device {self.name}>"
 
 
+@in_child_of_fork
 def _after_fork_in_child() -> None:
     global issuing
     issuing = threading.RLock()  # a thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -14,7 +14,7 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 from actorgraph.devices.dense import MOST_THREADS, VECTORS, Tile, TileCode, most_rows
-from actorgraph.devices.vectors import registers
+from actorgraph.devices.vectors import lanes_of, registers
 
 _MOST_TAPS = 49
 """Most entries of a kernel: a step of a tile has code for each."""
@@ -218,9 +218,9 @@ def convolution_code(name: str, conv: Convolution) -> tuple[str, int] | None:
 
 
 def _weight_code(name: str, conv: Convolution) -> tuple[str, int] | None:
-    size = 4 if conv.char == "f" else 8
-    lanes = gcd(conv.features, registers()[0] // size)
-    code = TileCode(name, conv.char, max(lanes, 1))
+    lanes = lanes_of(conv.char, conv.features)
+    code = TileCode(name, conv.char, lanes)
+    size = code.size
     axes = [_forward_axis(frame) for frame in conv.frames]
     planes = _Planes(code, axes, (conv.frames[0].size, conv.frames[1].size))
     (*_, high, down), (*_, wide, right) = axes[0].fields[0], axes[1].fields[0]

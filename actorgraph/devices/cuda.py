@@ -16,7 +16,6 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ from actorgraph.devices.events import Event
 from actorgraph.devices.products import Products
 from actorgraph.devices.virtual import ThreadQueue
 from actorgraph.errors import GraphError
+from actorgraph.options import in_child_of_fork
 
 
 def count() -> int:
@@ -371,10 +371,7 @@ class _Stream(Queue):
 _all: WeakSet[CUDA] = WeakSet()
 
 
+@in_child_of_fork
 def _after_fork_in_child() -> None:
     for device in _all:
         device.lost = RuntimeError("a CUDA context does not survive a fork: use 'spawn'")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -27,7 +27,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.helpers import SHARE
-from actorgraph.devices.vectors import VectorLines, registers
+from actorgraph.devices.vectors import VectorLines, lanes_of, registers
 
 VECTORS = 2
 MOST_THREADS = 4
@@ -114,8 +114,11 @@ class TileCode(VectorLines):
         self._tiles: dict[Tile, str] = {}
 
     @contextmanager
-    def loop(self, count: int, *begin: str) -> Iterator[_Loop]:
-        """Write a loop around the code of the `with` block, which carries values."""
+    def loop(self, count: int | str, *begin: str) -> Iterator[_Loop]:
+        """Write a loop around the code of the `with` block, which carries values.
+
+        It has at least one trip; the count may be the name of a value.
+        """
         state = _Loop("0", [*begin], [*begin])
         if count == 1:
             yield state
@@ -137,10 +140,10 @@ class TileCode(VectorLines):
             f"  {one} = phi {kind} [{first}, %{before}], [{after}, %{self.block}]"
             for one, first, after, kind in starts
         ]
-        self._at_label(f"{label}.over")
+        self.label(f"{label}.over")
 
     @contextmanager
-    def each(self, count: int) -> Iterator[str]:
+    def each(self, count: int | str) -> Iterator[str]:
         """Write a loop without carried values; its index is a name or a number."""
         with self.loop(count) as state:
             yield state.index
@@ -161,10 +164,11 @@ class TileCode(VectorLines):
         label = f"{name}{len(self._labels)}"
         self._labels.append(label)
         self.lines.append(f"  br label %{label}")
-        self._at_label(label)
+        self.label(label)
         return label
 
-    def _at_label(self, label: str) -> None:
+    def label(self, label: str) -> None:
+        """Begin a block, which earlier code branches to."""
         self.lines.append(f"{label}:")
         self.block = label
 
@@ -179,15 +183,15 @@ class TileCode(VectorLines):
         test = self.new(f"icmp slt i64 {index}, {last}")
         self.lines.append(f"  br i1 {test}, label %{label}.yes, label %{label}.no")
         for name, write in (("yes", one), ("no", other)):
-            self._at_label(f"{label}.{name}")
+            self.label(f"{label}.{name}")
             write()
             self.lines.append(f"  br label %{label}.over")
-        self._at_label(f"{label}.over")
+        self.label(f"{label}.over")
 
-    def at(self, base: str, *terms: tuple[str, int], by: int = 0) -> str:
-        """Return the address ``base + sum(index * size) + by``."""
+    def at(self, base: str, *terms: tuple[str, int | str], by: int = 0) -> str:
+        """Return the address ``base + sum(index * size) + by``; sizes may be names of values."""
         for index, size in terms:
-            if index.isdigit():
+            if index.isdigit() and isinstance(size, int):
                 by += int(index) * size
             elif size:
                 far = self.new(f"mul i64 {index}, {size}")
@@ -218,10 +222,7 @@ class TileCode(VectorLines):
             called = f"reassoc {self.kind} @llvm.vector.reduce.fadd.{kind}({self.kind} -0.0, "
         else:
             called = f"{self.kind} @llvm.vector.reduce.fmax.{kind}("
-        one = self.new(f"call {called}{self.type} {value})")
-        first = self.new(f"insertelement {self.type} poison, {self.kind} {one}, i32 0")
-        return self.new(f"shufflevector {self.type} {first}, {self.type} poison, "
-                        f"<{self.lanes} x i32> zeroinitializer")  # fmt: skip
+        return self.spread_out(self.new(f"call {called}{self.type} {value})"))
 
     def copy(self, into: str, of: str, size: int) -> None:
         """Copy bytes."""
@@ -278,10 +279,10 @@ class TileCode(VectorLines):
 
     def _mixed(self, one: str, other: str, apart: int) -> list[str]:
         """Return two vectors with a 2 x 2 transposition of all pairs of numbers so far apart."""
-        lanes, pair = self.lanes, f"{self.type} {one}, {self.type} {other}"
+        lanes = self.lanes
         low = [k if not k & apart else lanes + k - apart for k in range(lanes)]
         high = [k + apart if not k & apart else lanes + k for k in range(lanes)]
-        return [self.new(f"shufflevector {pair}, {self.mask(mask)}") for mask in (low, high)]
+        return [self.shuffled(one, other, places) for places in (low, high)]
 
     def totals(self, lines: list[str]) -> str:
         """Return a vector of the sums of the numbers of each of `lanes` vectors."""
@@ -291,10 +292,6 @@ class TileCode(VectorLines):
             lines = [self.call("add", *self._mixed(*pair, apart)) for pair in pairs]
             apart *= 2
         return lines[0]
-
-    def mask(self, places: Sequence[int]) -> str:
-        """Return the mask of a `shufflevector`."""
-        return f"<{len(places)} x i32> <{', '.join([f'i32 {one}' for one in places])}>"
 
     def function(
         self, arrays: int, room: int, parts: int, end: TileCode | None = None, kept: int = 0
@@ -514,7 +511,7 @@ class RowSums(NamedTuple):
 def rows_code(name: str, sums: RowSums) -> tuple[str, int] | None:
     """Return a function for rows, and the bytes of its scratch memory; None if unfit."""
     rows, inner = sums.sizes[1:]
-    lanes = gcd(inner, registers()[0] // (4 if sums.char == "f" else 8))
+    lanes = lanes_of(sums.char, inner)
     if lanes < _LEAST_LANES:
         return None
     code = TileCode(name, sums.char, lanes)

@@ -26,6 +26,7 @@ from actorgraph.devices import native, structs
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS, SHARE
 from actorgraph.devices.vectors import VectorLines
+from actorgraph.devices.walk_text import loaded
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -55,10 +56,11 @@ it whose address is the same modulo 4096, and arrays may lie so that there is on
 _BRIEF_ELEMENTS = 1 << 15
 """Elements of all arrays together below which a call keeps the GIL: it takes some 5 us."""
 
-_DRAWN, _RAISED, _PAST, _SHARED, _CLEAR, _TELL, _NUMBERS = range(1, 8)
+_BLOCK = "count drawn raised is.past *shared *clear *tell"
 """Words of a block: number of places, pieces drawn by threads, error flags raised, whether to store
 past the caches, address of the helpers' words, `feclearexcept`, `fetestexcept`; then the numbers as
 doubles, and the elements of each place."""
+_RAISED, _NUMBERS = _BLOCK.split().index("raised"), len(_BLOCK.split())
 
 
 class ElementLines(Protocol):
@@ -155,31 +157,20 @@ _DRIVER = """
 define internal void @part(ptr %tuple) {{
 entry:
   %args = alloca [{each} x ptr]
+{block}
   %items = getelementptr i8, ptr %tuple, i64 {items}
-  %object = load ptr, ptr %items
-  %block.at = getelementptr i8, ptr %object, i64 {data}
-  %block = load ptr, ptr %block.at
-  %count = load i64, ptr %block
-  %drawn.at = getelementptr i64, ptr %block, i64 {drawn}
-  %raised.at = getelementptr i64, ptr %block, i64 {raised}
-  %past.at = getelementptr i64, ptr %block, i64 {past}
-  %past.word = load i64, ptr %past.at
-  %past = icmp ne i64 %past.word, 0
+  %past = icmp ne i64 %is.past, 0
   %times = select i1 %past, i64 {longer}, i64 1
   %most = mul i64 %times, {piece}
-  %numbers = getelementptr i64, ptr %block, i64 {numbers}
-  %sizes = getelementptr i64, ptr %block, i64 {sizes}
-  %clear.at = getelementptr i64, ptr %block, i64 {clear}
-  %clear = load ptr, ptr %clear.at
-  %tell.at = getelementptr i64, ptr %block, i64 {tell}
-  %tell = load ptr, ptr %tell.at
+  %numbers = getelementptr i64, ptr %a0, i64 {numbers}
+  %sizes = getelementptr i64, ptr %a0, i64 {sizes}
   %cleared = call i32 %clear(i32 {mask})
-  %drawn = atomicrmw add ptr %drawn.at, i64 1 seq_cst
+  %mine.begin = atomicrmw add ptr %drawn.at, i64 1 seq_cst
   br label %test
 test:
   %q = phi i64 [0, %entry], [%q.next, %piece]
   %number.first = phi i64 [0, %entry], [%number, %piece]
-  %mine.first = phi i64 [%drawn, %entry], [%mine, %piece]
+  %mine.first = phi i64 [%mine.begin, %entry], [%mine, %piece]
   %more = icmp slt i64 %q, %count
   br i1 %more, label %place, label %over
 place:
@@ -243,16 +234,11 @@ cached:
 over:
   %told = call i32 %tell(i32 {mask})
   %told.long = zext i32 %told to i64
-  %raised = atomicrmw or ptr %raised.at, i64 %told.long seq_cst
+  %raised.before = atomicrmw or ptr %raised.at, i64 %told.long seq_cst
   ret void
 }}
 define i64 @update(ptr %tuple) {{
-  %object.at = getelementptr i8, ptr %tuple, i64 {items}
-  %object = load ptr, ptr %object.at
-  %block.at = getelementptr i8, ptr %object, i64 {data}
-  %block = load ptr, ptr %block.at
-  %shared.at = getelementptr i64, ptr %block, i64 {shared}
-  %shared = load ptr, ptr %shared.at
+{block}
   call void @share(ptr %shared, ptr @part, ptr %tuple)
   ret i64 0
 }}
@@ -264,12 +250,13 @@ def _text(lines: ElementLines, char: str) -> str:
     width = 64 // np.dtype(char).itemsize
     text = _loop(lines, "one", char, 0, False) + _loop(lines, "many", char, width, False)
     text += _loop(lines, "past", char, width, True)
+    block = [*native.items_text(1), loaded("a0", _BLOCK)]
     driver = _DRIVER.format(
         each=3 + 2 * len(lines.arrays), items=structs.ITEMS, data=structs.OFFSETS["data"],
-        drawn=_DRAWN, raised=_RAISED, past=_PAST, shared=_SHARED, numbers=_NUMBERS,
-        sizes=_NUMBERS + len(lines.numbers), clear=_CLEAR, tell=_TELL, mask=native.ALL_ERRORS,
-        item=np.dtype(char).itemsize, piece=_PIECE_BYTES // np.dtype(char).itemsize, whole=-width,
-        longer=_LONGER, together=-width * _TOGETHER,
+        block="\n".join(block), numbers=_NUMBERS, sizes=_NUMBERS + len(lines.numbers),
+        mask=native.ALL_ERRORS, item=np.dtype(char).itemsize,
+        piece=_PIECE_BYTES // np.dtype(char).itemsize, whole=-width, longer=_LONGER,
+        together=-width * _TOGETHER,
     )  # fmt: skip
     return "\n".join(text) + SHARE + driver + native.entry_text("update", "O")
 

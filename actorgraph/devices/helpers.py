@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +23,7 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.devices.cpu import available_cores
 from actorgraph.devices.threads import start
+from actorgraph.options import in_child_of_fork
 
 _MOST = 3
 """Most helpers: a few cores use up the bandwidth of memory."""
@@ -204,5 +204,4 @@ class Helpers:
 HELPERS = Helpers()
 """The helpers of this process."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=HELPERS.begin)
+in_child_of_fork(HELPERS.begin)

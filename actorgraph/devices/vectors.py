@@ -186,6 +186,12 @@ class VectorLines:
         """Load a vector."""
         return self.new(f"{self._load} {self.type}, ptr {address}, align {self.size}")
 
+    def shuffled(self, one: str, other: str, places: Sequence[int]) -> str:
+        """Return the numbers at some places of two vectors, which are one behind the other."""
+        mask = ", ".join([f"i32 {place}" for place in places])
+        pair = f"{self.type} {one}, {self.type} {other}"
+        return self.new(f"shufflevector {pair}, <{len(places)} x i32> <{mask}>")
+
     def fma(self, x: str, y: str, z: str) -> str:
         """Return ``x * y + z``."""
         called = f"@llvm.fma.{self._suffix}"

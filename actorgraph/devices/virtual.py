@@ -7,7 +7,6 @@ run, overlap and fail on any computer.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +22,7 @@ from actorgraph.devices.base import Device, Job, Lane, Queue
 from actorgraph.devices.copies import copied
 from actorgraph.devices.events import Event, HostEvent
 from actorgraph.devices.threads import start
+from actorgraph.options import in_child_of_fork
 
 
 @final
@@ -153,10 +153,7 @@ class ThreadQueue(Queue):
 _queues: WeakSet[ThreadQueue] = WeakSet()
 
 
+@in_child_of_fork
 def _after_fork_in_child() -> None:
     for queue in _queues:
         queue._reset()  # the parent's threads do not exist here
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,11 +6,6 @@
 from actorgraph.devices.listed import CASTS
 
 _BLOCK = "*specs count *rows end type *clear *test mask.long computing dead.offset none"
-_HEADS = (
-    ("rows", 2, "ptr"), ("clear", 5, "ptr"), ("test", 6, "ptr"), ("mask.long", 7, "i64"),
-    ("dead.offset", 9, "i64"), ("none", 10, "i64"),
-)  # fmt: skip
-"""The words of a block that the loop over rows loads."""
 _SPEC = "want.descr want want.flags low step"
 _ROW = "*loop *data.of *dims *steps times outer"
 """The first words of a block, a spec and a row, in order; a star marks pointers."""
@@ -44,10 +39,10 @@ define void @copy(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
   ret void
 }}
 
-define i64 @rows(ptr %block, ptr %run, i64 %begin, i64 %end, i64 %limit, i64 %raised.begin) {{
+define i64 @rows(ptr %block, ptr %run, i64 %begin, i64 %until, i64 %limit, i64 %raised.begin) {{
 entry:
   %args = alloca [{args} x ptr]
-{heads}
+{words}
   %mask = trunc i64 %mask.long to i32
   %dead.at = getelementptr i8, ptr %run, i64 %dead.offset
   %bases = getelementptr i64, ptr %block, i64 {first_base}
@@ -58,7 +53,7 @@ entry:
 walking:
   %r = phi i64 [%begin, %entry], [%r.next, %next]
   %raised = phi i32 [%raised.first, %entry], [%raised.next, %next]
-  %rows.end = icmp sge i64 %r, %end
+  %rows.end = icmp sge i64 %r, %until
   br i1 %rows.end, label %over, label %alive
 alive:
   %dead = load volatile i64, ptr %dead.at
@@ -127,30 +122,6 @@ gave.up:
   %flags = zext i32 %raised to i64
   %both = or i64 %flags, {gave_up}
   ret i64 %both
-}}
-
-define void @move.on(ptr %block) {{
-entry:
-{heads_of_specs}
-  %bases = getelementptr i64, ptr %block, i64 {first_base}
-  br label %moving
-moving:
-  %a = phi i64 [0, %entry], [%a.next, %move]
-  %moving.end = icmp eq i64 %a, %count
-  br i1 %moving.end, label %moved, label %move
-move:
-  %spec.words = mul i64 %a, {spec_words}
-  %spec = getelementptr i64, ptr %specs, i64 %spec.words
-  %by.at = getelementptr i64, ptr %spec, i64 4
-  %by = load i64, ptr %by.at
-  %old.at = getelementptr i64, ptr %bases, i64 %a
-  %old = load i64, ptr %old.at
-  %new.base = add i64 %old, %by
-  store i64 %new.base, ptr %old.at
-  %a.next = add i64 %a, 1
-  br label %moving
-moved:
-  ret void
 }}
 
 define i64 @laps(ptr %block, ptr %run, i64 %begin, i64 %end, i64 %limit, i64 %raised.begin) {{
@@ -286,16 +257,7 @@ _PLACE = """
   %args{k} = getelementptr i64, ptr %args, i64 {k}
   store i64 %q{k}, ptr %args{k}"""
 
-_MOVE = """
-define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
-entry:
-{loads}
-  br label %next
-next:
-  %i = phi i64 [0, %entry], [%i.next, %move]
-  %end = icmp eq i64 %i, %dim0
-  br i1 %end, label %over, label %look
-look:
+_MOVE = """\
   %d1 = mul i64 %i, %step1
   %index.at = getelementptr i8, ptr %arg1, i64 %d1
   %index = load i64, ptr %index.at
@@ -304,6 +266,9 @@ look:
   %j = select i1 %below, i64 %from.end, i64 %index
   %there = icmp ult i64 %j, %dim1
   br i1 %there, label %move, label %refuse
+refuse:
+  store ptr null, ptr %args
+  ret void
 move:
   %d0 = mul i64 %i, %step0
   %j0 = mul i64 %j, %step3
@@ -313,41 +278,20 @@ move:
   %j2 = mul i64 %j, %step4
   %both2 = add i64 %d2, %j2
   %into = getelementptr i8, ptr %arg2, i64 %both2
-{act}
-  %i.next = add i64 %i, 1
-  br label %next
-refuse:
-  store ptr null, ptr %args
-  ret void
-over:
-  ret void
-}}
-"""
-"""A loop over indices that copies or adds entries; an index out of range makes the walk decline.
+{act}"""
+"""Copies or adds entries by their indices; an index out of range makes the walk decline.
 
 Dims: number of indices, valid entries, bytes of an entry.  Steps: strides of source, indices and
 target, then the distance of entries in source and target."""
 
-_COPY = "call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %dim2, i1 false)"
-_ADD = """%old = load {kind}, ptr %into
+_COPY = "  call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %dim2, i1 false)"
+_ADD = """  %old = load {kind}, ptr %into
   %more = load {kind}, ptr %from
   %sum = fadd {kind} %old, %more
   store {kind} %sum, ptr %into"""
 
-_GROUP = """
-define void @group(ptr %args, ptr %dims, ptr %steps, ptr %loops) {{
-entry:
-  %bases.at = getelementptr ptr, ptr %args, i64 {bases}
-  %bases = load ptr, ptr %bases.at
-{dims}
-  %arrays = alloca ptr, i64 %count
-  br label %next
-next:
-  %k = phi i64 [0, %entry], [%k.next, %place]
-  %end = icmp eq i64 %k, %count
-  br i1 %end, label %call, label %place
-place:
-  %twice = shl i64 %k, 1
+_GROUP_ARRAY = """\
+  %twice = shl i64 %i, 1
   %base.place = add i64 %twice, 3
   %shift.place = add i64 %twice, 4
   %base.word = getelementptr i64, ptr %dims, i64 %base.place
@@ -357,25 +301,34 @@ place:
   %base.at = getelementptr ptr, ptr %bases, i64 %base.number
   %base = load ptr, ptr %base.at
   %array = getelementptr i8, ptr %base, i64 %shift
-  %into = getelementptr ptr, ptr %arrays, i64 %k
-  store ptr %array, ptr %into
-  %k.next = add i64 %k, 1
-  br label %next
-call:
-  %done = call i1 %loops(ptr %arrays, i64 %rows, i64 %cols)
-  br i1 %done, label %over, label %refuse
+  %into = getelementptr ptr, ptr %arrays, i64 %i
+  store ptr %array, ptr %into"""
+"""Finds an array of a fusion group."""
+
+_GROUP = """\
+  %done = call i1 %data(ptr %arrays, i64 %rows, i64 %cols)
+  br i1 %done, label %well, label %refuse
 refuse:
   store ptr null, ptr %args
-  br label %over
-over:
+  br label %well
+well:
   %block = getelementptr i64, ptr %bases, i64 -{first_base}
 {clear}
   %cleared = call i32 %clear(i32 {mask})
-  ret void
-}}
-"""
+  ret void"""
 """A compiled fusion group.  Dims: number of arrays, rows, columns; then base and offset of each.
 It raises no floating-point flag, and makes the walk decline where it has not computed all."""
+
+_MOVE_ON = """\
+  %spec.words = mul i64 %i, {spec_words}
+  %spec = getelementptr i64, ptr %specs, i64 %spec.words
+  %by.at = getelementptr i64, ptr %spec, i64 4
+  %by = load i64, ptr %by.at
+  %old.at = getelementptr i64, ptr %bases, i64 %i
+  %old = load i64, ptr %old.at
+  %new.base = add i64 %old, %by
+  store i64 %new.base, ptr %old.at"""
+"""Advances the base of each array to the next iteration."""
 
 _REFUSE = """
 define void @refuse(ptr %args, ptr %dims, ptr %steps, ptr %data) {
@@ -390,9 +343,7 @@ define void @refuse(ptr %args, ptr %dims, ptr %steps, ptr %data) {
 _REBASE = """
 define void @rebase(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
 entry:
-  %bases.at = getelementptr ptr, ptr %args, i64 {bases}
-  %bases = load ptr, ptr %bases.at
-{dims}
+{loads}
   %shown.at = getelementptr i64, ptr %bases, i64 %from
   %from.base = load i64, ptr %shown.at
   %own.at = getelementptr i64, ptr %bases, i64 %into
@@ -402,26 +353,29 @@ entry:
 """
 """Sets a base to the address that another one has."""
 
-_EACH = """
-define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+_LOOP = """
+define void @{head} {{
 entry:
 {loads}
   br label %next
 next:
-  %i = phi i64 [0, %entry], [%i.next, %act]
-  %end = icmp eq i64 %i, %dim0
+  %i = phi i64 [0, %entry], [%i.next, %acted]
+  %end = icmp eq i64 %i, {count}
   br i1 %end, label %over, label %act
-act:{places}
+act:
 {act}
+  br label %acted
+acted:
   %i.next = add i64 %i, 1
   br label %next
 over:
-  ret void
+{after}
 }}
 """
-_AT = """
+_AT = """\
   %d{k} = mul i64 %i, %step{k}
-  %at{k} = getelementptr i8, ptr %arg{k}, i64 %d{k}"""
+  %at{k} = getelementptr i8, ptr %arg{k}, i64 %d{k}
+"""
 
 _CAST = """  %x = load {x}, ptr %at0
   %y = {op} {x} %x to {y}
@@ -433,6 +387,9 @@ _SELECT = """  %flag = load i8, ptr %at0
   %no = icmp eq i8 %flag, 0
   %chosen = select i1 %no, {kind} %y, {kind} %x
   store {kind} %chosen, ptr %at3"""
+
+_OF_NUMPY = "(ptr %args, ptr %dims, ptr %steps, ptr %data)"
+"""The parameters of NumPy's inner loops."""
 
 KINDS = {"?": "i8", "B": "i8", "i": "i32", "l": "i64", "L": "i64", "f": "float", "d": "double"}
 
@@ -460,20 +417,23 @@ def _loads(arguments: int, dims: int, steps: int) -> str:
     ])  # fmt: skip
 
 
+def _loop(head: str, loads: str, count: str, act: str, after: str = "  ret void") -> str:
+    """Return a function that does `act` for each ``%i`` below a count, and then `after`."""
+    return _LOOP.format(head=head, loads=loads, count=count, act=act, after=after)
+
+
 def _each(name: str, arguments: int, act: str) -> str:
     """Return a loop over elements of that many arguments, with the body `act`."""
     places = "".join([_AT.format(k=k) for k in range(arguments)])
-    return _EACH.format(name=name, loads=_loads(arguments, 1, arguments), places=places, act=act)
+    return _loop(f"{name}{_OF_NUMPY}", _loads(arguments, 1, arguments), "%dim0", places + act)
 
 
 def _routines() -> str:
     """Return the loops that NumPy does not have."""
     acts = {"move": _COPY, **{f"add_{c}": _ADD.format(kind=KINDS[c]) for c in "fd"}}
-    loads = _loads(3, 3, 5)
-    found = [
-        _REFUSE,
-        *[_MOVE.format(name=name, act=act, loads=loads) for name, act in acts.items()],
-    ]
+    loads, found = _loads(3, 3, 5), [_REFUSE]
+    for name, act in acts.items():
+        found.append(_loop(f"{name}{_OF_NUMPY}", loads, "%dim0", _MOVE.format(act=act)))
     for pair, op in CASTS.items():
         x, y = pair[0], pair[1]
         act = _CAST.format(x=KINDS[x], y=KINDS[y], op=op)
@@ -487,23 +447,26 @@ def text(arguments: int, **words: int) -> str:
     each = [
         {"k": k, "words": loaded("at", f"b{k} o{k} s{k} t{k}", 6 + 4 * k)} for k in range(arguments)
     ]
-    block = [loaded("block", _BLOCK)]
+    words_of_block = loaded("block", _BLOCK)
+    block = [words_of_block]
     block += [field("block", key, words[key], "ptr") for key in ("flag", "bell", "strands")]
     block += [field("block", key, words[key]) for key in ("heedless", "first", "trips", "made")]
-    heads = [field("block", key, place, kind) for key, place, kind in _HEADS]
     item = [field("item", key, words[key], kind, "i8") for key, kind in _ARRAY]
-    group = _GROUP.format(
-        bases=arguments, first_base=words["first_base"], mask=words["mask"],
-        dims=loaded("dims", "count rows cols"), clear=field("block", "clear", 5, "ptr"),
-    )  # fmt: skip
-    rebase = _REBASE.format(bases=arguments, dims=loaded("dims", "into from"))
-    return _routines() + group + rebase + _TEXT.format(
-        heads_of_specs=loaded("block", "*specs count"),
+    bases = field("args", "bases", arguments, "ptr", "ptr")
+    loads = [bases, loaded("dims", "count rows cols"), "  %arrays = alloca ptr, i64 %count"]
+    after = _GROUP.format(clear=field("block", "clear", 5, "ptr"), **words)
+    group = _loop(f"group{_OF_NUMPY}", "\n".join(loads), "%count", _GROUP_ARRAY, after)
+    rebase = _REBASE.format(loads=f"{bases}\n{loaded('dims', 'into from')}")
+    own = f"  %bases = getelementptr i64, ptr %block, i64 {words['first_base']}"
+    specs = f"{loaded('block', '*specs count')}\n{own}"
+    moving = _loop("move.on(ptr %block)", specs, "%count", _MOVE_ON.format(**words))
+    walk = _TEXT.format(
         laps_of_block="\n".join([field("block", key, words[key]) for key in ("laps", "size")]),
-        block="\n".join(block), heads="\n".join(heads), item="\n".join(item),
+        words=words_of_block, block="\n".join(block), item="\n".join(item),
         spec=loaded("spec", _SPEC), elements=ELEMENTS, row=loaded("at", _ROW),
         fetch="".join([_FETCH.format(**one) for one in each]),
         shift="".join([_SHIFT.format(**one) for one in each]),
         place="".join([_PLACE.format(**one) for one in each]),
         args=arguments + 1, bases=arguments, **words,
     )  # fmt: skip
+    return "".join([_routines(), group, rebase, moving, walk])

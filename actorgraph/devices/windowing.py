@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from actorgraph.devices import native
+from actorgraph.devices.dense import TileCode
 from actorgraph.devices.structs import OFFSETS
 from actorgraph.devices.vectors import VectorLines
-from actorgraph.devices.walk_text import loaded
+from actorgraph.devices.walk_text import field, loaded
 
 _WIDTHS = (8, 4, 2, 1)
 """Elements of a vector; where a line is no multiple of them, the last vector overlaps."""
@@ -28,53 +29,17 @@ _WORDS = "*clear *test {0}.batch {1}.batch {0}.channel {1}.channel {0}.step {1}.
 _TAP = "{0}.shift {1}.shift rows cols code {0}.row {1}.row"
 _TAP_WORDS, _HEAD_WORDS = len(_TAP.split()), len(_WORDS.split())
 
+_SIDES = ("from", "into")
+
 _TEXT = """
 define i64 @{name}(ptr %from.array, ptr %into.array, ptr %words, i64 %batch, i64 %channels) {{
 entry:
 {head}
-  %from.at = getelementptr i8, ptr %from.array, i64 {data}
-  %into.at = getelementptr i8, ptr %into.array, i64 {data}
-  %from = load ptr, ptr %from.at
-  %into = load ptr, ptr %into.at
   %taps = getelementptr i64, ptr %words, i64 {head_words}
   %cleared = call i32 %clear(i32 {mask})
-  br label %image
-image:
-  %b = phi i64 [0, %entry], [%b.next, %image.end]
-  %from.b.by = mul i64 %b, %from.batch
-  %from.b = getelementptr i8, ptr %from, i64 %from.b.by
-  %into.b.by = mul i64 %b, %into.batch
-  %into.b = getelementptr i8, ptr %into, i64 %into.b.by
-  br label %plane
-plane:
-  %c = phi i64 [0, %image], [%c.next, %plane.end]
-  %from.c.by = mul i64 %c, %from.channel
-  %from.c = getelementptr i8, ptr %from.b, i64 %from.c.by
-  %into.c.by = mul i64 %c, %into.channel
-  %into.c = getelementptr i8, ptr %into.b, i64 %into.c.by
-  br label %tap
-tap:
-  %t = phi i64 [0, %plane], [%t.next, %tap.end]
-  %place = mul i64 %t, {tap_words}
-  %at = getelementptr i64, ptr %taps, i64 %place
-{tap}
-  %from.tap = getelementptr i8, ptr %from.c, i64 %from.shift
-  %into.tap = getelementptr i8, ptr %into.c, i64 %into.shift
-  switch i64 %code, label %lines0 [{cases}]
-{lines}
-tap.end:
-  %t.next = add i64 %t, 1
-  %more.t = icmp slt i64 %t.next, %count
-  br i1 %more.t, label %tap, label %plane.end
-plane.end:
-  %c.next = add i64 %c, 1
-  %more.c = icmp slt i64 %c.next, %channels
-  br i1 %more.c, label %plane, label %image.end
-image.end:
-  %b.next = add i64 %b, 1
-  %more.b = icmp slt i64 %b.next, %batch
-  br i1 %more.b, label %image, label %over
-over:
+  br label %work
+work:
+{work}
   %raised = call i32 %test(i32 {mask})
   %flags = zext i32 %raised to i64
   ret i64 %flags
@@ -87,31 +52,28 @@ def _code(width: int, apart: bool) -> int:
     return width + 16 * apart
 
 
-def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: bool) -> None:
+def _write_lines(
+    code: TileCode, begins: Sequence[str], adds: bool, width: int, apart: bool
+) -> None:
     """Write the loop over the lines of a rectangle, `width` elements at once, 0 for single ones.
 
     With `apart` the image has a stride of 2: two overlapping vectors hold the elements and those
     between them.  The last vector of a line is computed before anything of the line is stored, as
     earlier vectors may overlap it.
     """
-    text, w = VectorLines(char, width if width > 1 else 0, lines), _code(width, apart)
+    lines, w = code.lines, _code(width, apart)
+    text = VectorLines(code.char, width if width > 1 else 0, lines)
 
-    def moved(index: str, sides: Sequence[str], step: str) -> list[str]:
-        shifts = [text.new(f"mul i64 {index}, %{side}.{step}") for side in ("from", "into")]
-        both = zip(sides, shifts, strict=True)
-        return [text.new(f"getelementptr i8, ptr {one}, i64 {shift}") for one, shift in both]
-
-    def mixed(one: str, other: str, chosen: Sequence[int]) -> str:
-        mask = ", ".join([f"i32 {lane}" for lane in chosen])
-        pair = f"{text.type} {one}, {text.type} {other}"
-        return text.new(f"shufflevector {pair}, <{width} x i32> <{mask}>")
+    def moved(index: str, bases: Sequence[str], step: str) -> list[str]:
+        both = zip(bases, _SIDES, strict=True)
+        return [code.at(base, (index, f"%{side}.{step}")) for base, side in both]
 
     def loaded_apart(address: str) -> tuple[str, list[tuple[str, str]]]:
         """Return every other element, and both vectors that hold them with their addresses."""
-        high_at = text.new(f"getelementptr i8, ptr {address}, i64 {(width - 1) * text.size}")
+        high_at = code.at(address, by=(width - 1) * text.size)
         low, high = text.load(address), text.load(high_at)
-        even = mixed(low, high, [*range(0, width, 2), *range(width + 1, 2 * width, 2)])
-        return even, [(low, address), (high, high_at)]
+        places = [*range(0, width, 2), *range(width + 1, 2 * width, 2)]
+        return text.shuffled(low, high, places), [(low, address), (high, high_at)]
 
     def computed(source: str, into: str) -> list[tuple[str, str]]:
         """Return the vectors to store, with their addresses."""
@@ -122,43 +84,54 @@ def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: boo
             return [(text.call("add", text.load(into), new), into)]
         old, [(low, _), (high, high_at)] = loaded_apart(into)
         total, half = text.call("add", old, new), width + width // 2
-        left = mixed(low, total, [i if i % 2 else width + i // 2 for i in range(width)])
-        right = mixed(high, total, [half + i // 2 if i % 2 else i for i in range(width)])
-        return [(left, into), (right, high_at)]
+        left = [i if i % 2 else width + i // 2 for i in range(width)]
+        right = [half + i // 2 if i % 2 else i for i in range(width)]
+        return [(text.shuffled(low, total, left), into),
+                (text.shuffled(high, total, right), high_at)]  # fmt: skip
 
     def store(found: list[tuple[str, str]]) -> None:
         for value, into in found:
             lines.append(f"  store {text.type} {value}, ptr {into}, align {text.size}")
 
-    lines += [f"lines{w}:", f"  %r{w} = phi i64 [0, %tap], [%r{w}.next, %line{w}.end]"]
-    row = moved(f"%r{w}", ("%from.tap", "%into.tap"), "row")
-    last = text.new(f"sub i64 %cols, {width or 1}")
-    ends = computed(*moved(last, row, "step")) if width else []
-    lines += [f"  br label %line{w}", f"line{w}:",
-              f"  %i{w} = phi i64 [0, %lines{w}], [%i{w}.next, %line{w}]"]  # fmt: skip
-    store(computed(*moved(f"%i{w}", row, "step")))
-    lines += [f"  %i{w}.next = add i64 %i{w}, {width or 1}",
-              f"  %more.i{w} = icmp sle i64 %i{w}.next, {last}",
-              f"  br i1 %more.i{w}, label %line{w}, label %line{w}.end",
-              f"line{w}.end:"]  # fmt: skip
-    store(ends)
-    lines += [f"  %r{w}.next = add i64 %r{w}, 1", f"  %more.r{w} = icmp slt i64 %r{w}.next, %rows",
-              f"  br i1 %more.r{w}, label %lines{w}, label %tap.end"]  # fmt: skip
+    code.label(f"lines{w}")
+    with code.each("%rows") as r:
+        row = moved(r, begins, "row")
+        last = code.new(f"sub i64 %cols, {width or 1}")
+        ends = computed(*moved(last, row, "step")) if width else []
+        lines += [f"  br label %line{w}", f"line{w}:",
+                  f"  %x{w} = phi i64 [0, %{code.block}], [%x{w}.next, %line{w}]"]  # fmt: skip
+        store(computed(*moved(f"%x{w}", row, "step")))
+        lines += [f"  %x{w}.next = add i64 %x{w}, {width or 1}",
+                  f"  %x{w}.more = icmp sle i64 %x{w}.next, {last}",
+                  f"  br i1 %x{w}.more, label %line{w}, label %line{w}.end"]  # fmt: skip
+        code.label(f"line{w}.end")
+        store(ends)
+    lines.append("  br label %tap.end")
 
 
 def _text(name: str, char: str, adds: bool) -> str:
     variants = [(0, False), *[(w, a) for a in (False, True) for w in _WIDTHS if w > a]]
-    lines: list[str] = []
-    for variant in variants:
-        _write_lines(lines, char, adds, *variant)
     codes = [_code(*variant) for variant in variants[1:]]
+    cases = " ".join([f"i64 {one}, label %lines{one}" for one in codes])
+    code, sides = TileCode(name, char, 0), [f"%{side}" for side in _SIDES]
+    with code.each("%batch") as b:
+        images = [code.at(side, (b, f"{side}.batch")) for side in sides]
+        with code.each("%channels") as c:
+            pairs = zip(images, sides, strict=True)
+            planes = [code.at(image, (c, f"{side}.channel")) for image, side in pairs]
+            with code.each("%count") as t:
+                tap = code.at("%taps", (t, 8 * _TAP_WORDS))
+                code.lines.append(loaded(tap.removeprefix("%"), _TAP.format(*_SIDES)))
+                pairs = zip(planes, sides, strict=True)
+                begins = [code.at(plane, (f"{side}.shift", 1)) for plane, side in pairs]
+                code.lines.append(f"  switch i64 %code, label %lines0 [{cases}]")
+                for variant in variants:
+                    _write_lines(code, begins, adds, *variant)
+                code.label("tap.end")
+    arrays = [field(f"{side}.array", side, OFFSETS["data"], "ptr", "i8") for side in _SIDES]
     return _TEXT.format(
-        name=name, data=OFFSETS["data"], mask=native.ALL_ERRORS,
-        head_words=_HEAD_WORDS, tap_words=_TAP_WORDS,
-        head=loaded("words", _WORDS.format("from", "into")),
-        tap=loaded("at", _TAP.format("from", "into")),
-        cases=" ".join([f"i64 {code}, label %lines{code}" for code in codes]),
-        lines="\n".join(lines),
+        name=name, mask=native.ALL_ERRORS, head_words=_HEAD_WORDS, work="\n".join(code.lines),
+        head="\n".join([loaded("words", _WORDS.format(*_SIDES)), *arrays]),
     )  # fmt: skip
 
 

@@ -64,12 +64,13 @@ class Calling:
     ) -> None:  # fmt: skip
         """Set the steps and the channels, and park the task.
 
-        For each port with credits, `credited` has what its producer waits for, the function that
-        returns a credit, and the producer.  For each send, then each bundle, `targets` has what the
-        consumer waits for, the function that appends a message, and the consumer.  `spent` are the
-        credits of these channels.
+        For each port with credits, `credited` has the function that returns a credit, what its
+        producer waits for, and the producer.  For each send, then each bundle, `targets` has what
+        the consumer waits for, its queue of messages, and the consumer.  `spent` are the credits of
+        these channels.
         """
-        self._steps, self._credited, self._targets, self._spent = steps, credited, targets, spent
+        self._steps, self._credited, self._spent = steps, credited, spent
+        self._targets = [(wait, queue.append, consumer) for wait, queue, consumer in targets]
         self._messages = [channel.messages for channel in ports]
         self._takes = [channel.queue.popleft for channel in ports]
         task = self._task
@@ -114,7 +115,7 @@ class Calling:
     def _take(self, push: Push) -> None:
         """Take a message from each port, and start the steps."""
         messages = [take() for take in self._takes]
-        for queue, give_back, producer in self._credited:
+        for give_back, queue, producer in self._credited:
             give_back(None)
             if producer.wait is queue:
                 push(producer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from actorgraph.lower.program import (
     numbered,
 )
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.machines.calling import Calling
+from actorgraph.machines.calling import Calling, Steps
 from actorgraph.machines.capacities import Capacities, channel_name
 from actorgraph.machines.compiled import Binding
 from actorgraph.machines.inline import MEMORIES_KEPT
@@ -276,10 +277,22 @@ class Network:
         preferred = producers.index(max(producers))
         kernels = self._kernels(spec)
         outs = sends[spec.index]
-        if spec.index in self.callings:
-            self._start_calling(task, kernels, ports, outs)
-            return
         credited_in, credited_out = self._credited(ports), self._credited(outs)
+        credited: list[tuple[Any, Any, Task]] = []
+        for i in credited_in:
+            held, producer = ports[i].credits, self.tasks[producers[i]]
+            assert held is not None
+            credited.append((held.append, self._signal(producer, held), producer))
+        consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
+        targets = [
+            (self._signal(consumer, channel.messages), channel.queue, consumer)
+            for channel, consumer in zip(outs, consumers, strict=True)
+        ]
+        spent: list[Any] = [outs[i].credits for i in credited_out]
+        if spec.index in self.callings:
+            steps = self._calling_steps(task, kernels)
+            self.callings[spec.index].start(steps, ports, credited, targets, spent)
+            return
         kernel_of, kernels = numbered(kernels) if len(kernels) > 1 else ((0,), kernels)
         known = None if self._like is None else self._like.tasks[spec.index].program
         program = task.program = known or self._lowered(
@@ -288,23 +301,15 @@ class Network:
         args: list[Any] = [task, Message, Dead, fail]
         for channel in ports:
             args += (channel.messages, channel.queue)
-        for i in credited_in:
-            held = ports[i].credits
-            assert held is not None
-            producer = self.tasks[producers[i]]
-            args += [held.append, self._signal(producer, held), producer]
+        args += chain.from_iterable(credited)
         called, constants = program.callables(kernels, self._to_device(spec), calls=self._calls)
         args += called
         if spec.index in self.memory_index:
             args += [self.memory_index[spec.index], self.arenas.idle.append]
         args += constants
-        consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
-        for channel, consumer in zip(outs, consumers, strict=True):
-            args += (self._signal(consumer, channel.messages), channel.queue, consumer)
-        for i in credited_out:
-            held = outs[i].credits
-            assert held is not None
-            args += [held, held.popleft]
+        args += chain.from_iterable(targets)
+        for credits_ in spent:
+            args += [credits_, credits_.popleft]
         args += [index for _, index in spec.results]
         task.start(program.make(*args), ports[preferred].messages)
 
@@ -345,30 +350,18 @@ class Network:
         """Return what the task's `wait` is compared with: the queue, or the task's `Calling`."""
         return self.callings.get(task.spec.index, queue) if self.callings else queue
 
-    def _start_calling(
-        self, task: Task, kernels: list[Any], ports: list[Channel], outs: list[Channel]
-    ) -> None:
+    def _calling_steps(self, task: Task, kernels: list[Any]) -> Steps:
+        """Return the steps of a task that has a `Calling`."""
         spec, compiled = task.spec, self.plan.compiled
         if compiled.interpreter is not None:
-            steps = compiled.interpreter(task, kernels, self._to_device(spec))
-        else:
-            bound = self._kernel_cache.bound_index
-            program = lower_directly(spec.steps, spec.received, spec.outputs, bound=bound)
-            task.program = program
-            called, constants = program.callables(kernels, self._to_device(spec))
-            steps = program.make(*called, *constants)
-        credited = []
-        for port, channel in zip(spec.ports, ports, strict=True):
-            if channel.credits is not None and port.producer is not None:
-                producer, held = self.tasks[port.producer], channel.credits
-                credited.append((self._signal(producer, held), held.append, producer))
-        consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
-        targets = [
-            (self._signal(consumer, channel.messages), channel.queue.append, consumer)
-            for channel, consumer in zip(outs, consumers, strict=True)
-        ]
-        spent = [channel.credits for channel in outs if channel.credits is not None]
-        self.callings[spec.index].start(steps, ports, credited, targets, spent)
+            interpreted: Steps = compiled.interpreter(task, kernels, self._to_device(spec))
+            return interpreted
+        bound = self._kernel_cache.bound_index
+        program = lower_directly(spec.steps, spec.received, spec.outputs, bound=bound)
+        task.program = program
+        called, constants = program.callables(kernels, self._to_device(spec))
+        steps: Steps = program.make(*called, *constants)
+        return steps
 
     def _credited(self, channels: Sequence[Channel]) -> Sequence[int]:
         if not self.with_credits:

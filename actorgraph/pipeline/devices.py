@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, final
 
-from actorgraph.devices import Device, Handed, Lane, base
+from actorgraph.devices import Device, Handed, Lane, Placement, base
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.acyclic import check_order
@@ -85,11 +85,18 @@ class Stages(Residents):
                 f"nodes of stage {stage} are placed on {_place(one)} ({named[one].name!r}) and on "
                 f"{_place(other)} ({named[other].name!r}); a stage runs in one place"
             )
-        for where in named:
-            lane = None if where.device.is_host else where.device.lane(where.lane or 0)
-            return _checked(lane, stage, steps)
-        device = self._devices[self._schedule.device_of[stage]]
-        return _checked(None if device.is_host else device.lane(0), stage, steps)
+        home = Placement(self._devices[self._schedule.device_of[stage]], None)
+        where = next(iter(named), home)
+        if where.device.is_host:
+            return None
+        for step in steps:
+            if step.op.waits or step.op.kernel is not None:
+                raise GraphError(
+                    f"node {step.name!r} of stage {stage} runs on the host only, as asynchronous "
+                    f"ops, loops and branches do, but the stage is on {where.device.name}; "
+                    "place the stage on 'cpu'"
+                )
+        return where.device.lane(where.lane or 0)
 
     def kernel(
         self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
@@ -139,18 +146,6 @@ def arrived(value: Any) -> Any:
 
 def _place(where: Any) -> str:
     return where.device.name if where.lane is None else f"{where.device.name} lane {where.lane}"
-
-
-def _checked(lane: Lane | None, stage: int, steps: Sequence[Node]) -> Lane | None:
-    """Return the lane; raise if a step cannot run there."""
-    for step in steps if lane is not None else ():
-        if step.op.waits or step.op.kernel is not None:
-            raise GraphError(
-                f"node {step.name!r} of stage {stage} runs on the host only, as asynchronous ops, "
-                f"loops and branches do, but the stage is on {lane.device.name}; "  # type: ignore[union-attr]
-                "place the stage on 'cpu'"
-            )
-    return lane
 
 
 def _await_copies(answer: Callable[[Callable[[], Any]], None], values: Sequence[Handed]) -> None:

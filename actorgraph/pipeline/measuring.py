@@ -24,7 +24,7 @@ from actorgraph.instrument import listen, silence
 from actorgraph.machines.instrument import Instrument
 from actorgraph.options import positive, several
 from actorgraph.pipeline.runner import Pipeline
-from actorgraph.pipeline.staged import KINDS
+from actorgraph.pipeline.staged import KINDS, costs_of
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.grids import Bar
 from actorgraph.schedules.simulation import Simulation, simulate
@@ -206,10 +206,7 @@ class TimedRun:
         busiest = max([sum([bar.end - bar.start for bar in row]) for row in rows])
         overhead, latency = _mean(self.overheads), _mean(self.latencies)
         cost_of = {key: _mean(times) + overhead for key, times in self.times.items()}
-        costs = [
-            tuple([cost_of.get((stage, direction), 0.0) for direction in KINDS])
-            for stage in range(self.schedule.stages)
-        ]
+        costs = costs_of(cost_of, self.schedule.stages)
         return Measured(
             self.schedule,
             self.makespan,

@@ -20,7 +20,7 @@ from actorgraph.pipeline.automatic import Choice, Chosen
 from actorgraph.pipeline.batches import Microbatches
 from actorgraph.pipeline.choosing import scheduled
 from actorgraph.pipeline.devices import Stages
-from actorgraph.pipeline.staged import KINDS, StagedPlan
+from actorgraph.pipeline.staged import StagedPlan, costs_of
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.model import Setting
 from actorgraph.schedules.orders import Name
@@ -255,11 +255,7 @@ class Pipeline(Machine):
             for task, found in zip(plan.partition.tasks, times, strict=True)
             if found
         }
-        costs: list[Any] = [
-            tuple([means.get((stage, direction), 0.0) for direction in KINDS])
-            for stage in range(self.schedule.stages)
-        ]
-        return costs
+        return costs_of(means, self.schedule.stages)
 
     def simulate(self, **setting: Unpack[Setting]) -> Simulation:
         """Return the simulation of the schedule by `stage_costs`, in seconds.

@@ -390,6 +390,11 @@ class _Joined:
         return [part.run.leaves[index] for part in self.parts]
 
 
+def costs_of(seconds: Mapping[tuple[int, str], float], stages: int) -> list[Any]:
+    """Return F, B and W of each stage, from those of its tasks by stage and direction."""
+    return [tuple([seconds.get((stage, one), 0.0) for one in KINDS]) for stage in range(stages)]
+
+
 def _operands(spec: TaskSpec) -> list[Node]:
     """Return the inputs of a task: operands that are neither its own steps nor constants."""
     own = {step.id for step in spec.steps}

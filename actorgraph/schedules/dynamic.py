@@ -7,8 +7,10 @@ pass only while fewer than p - d microbatches are in flight on device d.  The re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Literal, Unpack
 
 from actorgraph.errors import ScheduleError, shown
@@ -116,8 +118,8 @@ class _Play:
         self.devices = devices
         self.model = model
         self.links = Links(range(len(devices)), model)
-        self.events: list[tuple[Any, int, int, Action | None, tuple[str, int]]] = []
-        self.number = 0
+        self.events: list[tuple[Any, int, Callable[[], object]]] = []
+        self.numbers = count()  # of events, which happen in this order if their times are equal
 
     def run(self) -> None:
         """Simulate to the end; all events of one time come before the choices at that time."""
@@ -128,22 +130,19 @@ class _Play:
                 if action is not None:
                     device.busy = True
                     end = now + self.model.duration(device.number, (action,))
-                    self._at(end, device.number, action, ("", 0))
+                    self._at(end, partial(self._end, device, action, end))
             if not self.events:
                 return
             now = self.events[0][0]
             while self.events and self.events[0][0] == now:
-                _, _, number, action, arrived = heappop(self.events)
-                if action is None:
-                    heappush(self.devices[number].ready[arrived[0]], arrived[1])
-                else:
-                    self._ended(self.devices[number], action, now)
+                _, _, happens = heappop(self.events)
+                happens()
 
-    def _at(self, time: Any, device: int, action: Action | None, arrived: tuple[str, int]) -> None:
-        self.number += 1
-        heappush(self.events, (time, self.number, device, action, arrived))
+    def _at(self, time: Any, happens: Callable[[], object]) -> None:
+        heappush(self.events, (time, next(self.numbers), happens))
 
-    def _ended(self, device: _Device, action: Action, now: Any) -> None:
+    def _end(self, device: _Device, action: Action, now: Any) -> None:
+        """End an action, and send its result."""
         device.busy = False
         stage, kind, microbatch, _ = action
         if kind in ("W", "BW"):
@@ -155,5 +154,6 @@ class _Play:
         forward = kind == "F"
         receiver = stage + (1 if forward else -1)
         if kind != "W" and 0 <= receiver < len(self.devices):
-            arrived = "F" if forward else device.backward, microbatch
-            self._at(self.links.arrival(stage, forward, now), receiver, None, arrived)
+            ready = self.devices[receiver].ready["F" if forward else device.backward]
+            arrive = partial(heappush, ready, microbatch)
+            self._at(self.links.arrival(stage, forward, now), arrive)

@@ -96,13 +96,9 @@ class Model:
             return self._times["block", device]
         return sum(self._times[action.stage, action.kind] for action in step)
 
-    def delay(self, source: int, target: int) -> Any:
-        """The time from a message's departure to its arrival."""
-        return self._times["delay", source, target]
-
-    def sending(self, source: int, target: int) -> Any:
-        """The time that a message occupies its link."""
-        return self._times["sending", source, target]
+    def link(self, *pair: int) -> tuple[Any, Any]:
+        """The times that a message occupies a link, and then takes to arrive."""
+        return self._times["sending", *pair], self._times["delay", *pair]
 
     def time(self, count: Any) -> Amount:
         """Convert a number of units to the user's unit."""

@@ -12,15 +12,17 @@ authors describe them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from actorgraph.errors import ScheduleError, near_names, shown
 from actorgraph.schedules.actions import Action, Schedule
 from actorgraph.schedules.model import at_least, check_size
+from actorgraph.schedules.notation import Kind
 
 Name: TypeAlias = Literal[
     "gpipe", "1f1b", "interleaved", "looped_bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"
@@ -160,71 +162,49 @@ def _weights(of: tuple[int, int]) -> Action:
 
 
 class _Vee:
-    """Builds the lane of a device with two chunks, action by action."""
+    """Builds the lane of a device with two chunks.
+
+    Words stand for actions: ``F0`` for the next forward pass of chunk 0, ``BW0`` for its next
+    backward pass, ``B0`` for one whose W is left, ``W`` for the oldest W that is left, ``W0`` for
+    that of a chunk.  A ``+`` joins an action to the one before.
+    """
 
     def __init__(self, size: _Size) -> None:
         self.stage = (size.d, 2 * size.p - 1 - size.d)
         self.lane: list[Action] = []
-        self.next: dict[tuple[str, int], int] = {}
-        self.weights: list[Action] = []  # W that are still to be listed, the oldest first
+        self.left: list[Action] = []  # W, the oldest first
+        self._passes = Counter[tuple[bool, int]]()
 
-    def forward(self, chunk: int) -> None:
-        self.lane.append(self._take("F", chunk))
-
-    def backward(self, chunk: int, split: bool = False) -> None:
-        """List a backward pass; if it is split, `weight` lists its W."""
-        action = self._take("B", chunk)
-        self.lane.append(action if split else action._replace(kind="BW"))
-        if split:
-            self.weights.append(action._replace(kind="W"))
-
-    def weight(self, chunk: int | None = None) -> None:
-        """List the oldest waiting W, of any chunk or of one."""
-        stage = None if chunk is None else self.stage[chunk]
-        oldest = next(action for action in self.weights if stage in (None, action.stage))
-        self.weights.remove(oldest)
-        self.lane.append(oldest)
-
-    def both(self, forward: int, backward: int) -> None:
-        """List a forward and a backward pass of different chunks that overlap."""
-        self.lane.append(self._take("F", forward))
-        self.lane.append(self._take("B", backward)._replace(kind="BW", joined=True))
-
-    def _take(self, kind: str, chunk: int) -> Action:
-        number = self.next.get((kind, chunk), 0)
-        self.next[kind, chunk] = number + 1
-        return Action(self.stage[chunk], "F" if kind == "F" else "B", number)
+    def add(self, words: str, times: int = 1) -> None:
+        """List actions so many times."""
+        for word in words.split() * times:
+            kind = cast(Kind, word.strip("+01"))
+            stages = self.stage if word == "W" else (self.stage[int(word[-1])],)
+            if kind == "W":
+                oldest = next(action for action in self.left if action.stage in stages)
+                self.left.remove(oldest)
+                self.lane.append(oldest)
+                continue
+            passes = kind == "F", stages[0]
+            action = Action(stages[0], kind, self._passes[passes], word[0] == "+")
+            self._passes[passes] += 1
+            self.lane.append(action)
+            if kind == "B":
+                self.left.append(action._replace(kind="W"))
 
 
 def _zb_v(size: _Size) -> list[Action]:
     """Return the order of ZB-V; needs at least 2 p - 1 microbatches."""
     d, p, m, vee = size.d, size.p, size.m, _Vee(size)
-    for _ in range(2 * (p - d) - 1):
-        vee.forward(0)
-    for _ in range(d):
-        vee.forward(1)
-        vee.forward(0)
-    for _ in range(p - d):
-        vee.forward(1)
-        vee.backward(1, split=True)
-        vee.weight()
-    for number in range(m - p):
-        if number < m - (2 * p - d - 1):  # as many forwards came before
-            vee.forward(0)
-        vee.backward(0, split=True)
-        vee.weight()
-        vee.forward(1)
-        vee.backward(1, split=True)
-        vee.weight()
-    for _ in range(d):
-        vee.backward(0, split=True)
-        vee.backward(1, split=True)
-    for _ in range(p - d):
-        vee.backward(0, split=True)
-        vee.weight(0)
-    for chunk in (1, 0):
-        for _ in range(d):
-            vee.weight(chunk)
+    vee.add("F0", 2 * (p - d) - 1)
+    vee.add("F1 F0", d)
+    vee.add("F1 B1 W", p - d)
+    vee.add("F0 B0 W F1 B1 W", m - (2 * p - d - 1))  # as many forwards came before
+    vee.add("B0 W F1 B1 W", p - d - 1)
+    vee.add("B0 B1", d)
+    vee.add("B0 W0", p - d)
+    vee.add("W1", d)
+    vee.add("W0", d)
     return vee.lane
 
 
@@ -237,32 +217,17 @@ def _dualpipe_v(size: _Size) -> list[Action]:
     bubble by B - F, once.  For F > B each hop costs F - B more, in either order.
     """
     d, p, m, vee = size.d, size.p, size.m, _Vee(size)
-    for _ in range(2 * (p - d - 1)):
-        vee.forward(0)
-    for _ in range(d + 1):
-        vee.forward(0)
-        vee.forward(1)
-    for _ in range(p - d - 1):
-        vee.backward(1, split=True)
-        vee.weight()
-        vee.forward(1)
-    for number in range(m - 2 * p + d + 1):
-        if number == 0 and d == p - 1:  # the first loss: nothing to overlap with yet
-            vee.forward(0)
-            vee.backward(1)
-        else:
-            vee.both(0, 1)
-        vee.both(1, 0)
-    for _ in range(p - d - 1):
-        vee.backward(1)
-        vee.both(1, 0)
+    pairs = "F0 +BW1 F1 +BW0"
+    vee.add("F0", 2 * (p - d - 1))
+    vee.add("F0 F1", d + 1)
+    vee.add("B1 W F1", p - d - 1)
+    vee.add("F0 BW1 F1 +BW0" if d == p - 1 else pairs)  # after the first loss nothing overlaps yet
+    vee.add(pairs, m - 2 * p + d)
+    vee.add("BW1 F1 +BW0", p - d - 1)
     for number in range(2 * (d + 1)):  # the second half of these is split
-        vee.backward((number + 1) % 2, split=number > d)
-    for _ in range(p - d - 1):
-        vee.weight()
-        vee.backward(0, split=True)
-    while vee.weights:
-        vee.weight()
+        vee.add(f"{'B' if number > d else 'BW'}{(number + 1) % 2}")
+    vee.add("W B0", p - d - 1)
+    vee.add("W", len(vee.left))
     return vee.lane
 
 

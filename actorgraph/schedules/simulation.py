@@ -329,8 +329,8 @@ class Links:
         for stage, pair in enumerate(pairwise(device_of)):
             if pair[0] != pair[1]:
                 back = pair[::-1]
-                self._of[stage, True] = pair, model.sending(*pair), model.delay(*pair)
-                self._of[stage + 1, False] = back, model.sending(*back), model.delay(*back)
+                self._of[stage, True] = pair, *model.link(*pair)
+                self._of[stage + 1, False] = back, *model.link(*back)
 
     def arrival(self, stage: int, forward: bool, end: Any) -> Any:
         """Return when the result of a stage, which ends at `end`, arrives where it is needed."""

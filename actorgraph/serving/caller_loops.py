@@ -10,20 +10,17 @@ from math import inf
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from actorgraph.machines.event_loops import WakeUp, in_trio
+from actorgraph.machines.event_loops import WakeUp, in_trio, loop_notifier
 
 Call: TypeAlias = Callable[[], object]
 
 
 @dataclass(eq=False, slots=True)
 class CallerLoop:
-    """The loop of a caller; made by `CallerLoops`, or by `of_thread`.
-
-    Only `call` and `call_threadsafe` may be used from other threads.
-    """
+    """The loop of a caller; made by `CallerLoops`, or by `of_thread`."""
 
     in_place_us: float  # shorter runs are computed in the loop's own thread
-    call_threadsafe: Callable[[Call], object]
+    call: Callable[[Call], object]  # from any thread; False if the loop has ended
     call_soon: Callable[[Call], object]
     call_later: Callable[[float, Call], object]  # after so many seconds
     waiter: Callable[[], Awaitable[Any]]  # returns a future or event for a request to await
@@ -33,23 +30,19 @@ class CallerLoop:
     timer_at: float = inf  # when the next timer fires, by `monotonic`
 
     @property
-    def host(self) -> Callable[[Call], bool] | None:
+    def host(self) -> Callable[[Call], object] | None:
         """`call`, where ops that wait can run here."""
         return self.call if self.is_event_loop else None
-
-    def call(self, function: Call) -> bool:
-        """Call a function in the loop, from any thread; False if the loop has ended."""
-        try:
-            self.call_threadsafe(function)
-        except RuntimeError:  # the loop was closed; trio.RunFinishedError is one too
-            return False
-        return True
 
     @classmethod
     def of_thread(cls, in_place_us: float, calls: SimpleQueue[Call]) -> CallerLoop:
         """Return the loop of a blocked thread, which makes the calls that it takes from a queue."""
-        put = calls.put
-        return cls(in_place_us, put, put, _ignored, _ignored, _ignored, is_event_loop=False)
+
+        def call(function: Call) -> bool:
+            calls.put(function)
+            return True
+
+        return cls(in_place_us, call, call, _ignored, _ignored, _ignored, is_event_loop=False)
 
 
 class CallerLoops:
@@ -91,10 +84,8 @@ def _of_asyncio(running: Any, in_place_us: float) -> CallerLoop:
         if not future.done():  # cancelled
             future.set_result(None)
 
-    call_threadsafe = running.call_soon_threadsafe
-    return CallerLoop(
-        in_place_us, call_threadsafe, call_soon, call_later, running.create_future, wake
-    )
+    future = running.create_future
+    return CallerLoop(in_place_us, loop_notifier(), call_soon, call_later, future, wake)
 
 
 def _of_trio(token: Any, in_place_us: float) -> CallerLoop:
@@ -108,7 +99,7 @@ def _of_trio(token: Any, in_place_us: float) -> CallerLoop:
         trio.lowlevel.spawn_system_task(after, seconds, function, context=Context())
 
     call_soon = token.run_sync_soon
-    return CallerLoop(in_place_us, call_soon, call_soon, call_later, WakeUp, WakeUp.end)
+    return CallerLoop(in_place_us, loop_notifier(), call_soon, call_later, WakeUp, WakeUp.end)
 
 
 def _ignored(*_: Any) -> Any:

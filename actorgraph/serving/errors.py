@@ -36,133 +36,69 @@ class ServingError(GraphError):
     retry_after_s: int | None = None
     why: str | None = None
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__ == __name__:
+            name = f"ag.serving.{cls.__name__}"
+            cls._add_example(f"{name}.status, {name}.code", (cls.status, cls.code))
+
 
 class InvalidInput(ServingError, ValueError):
-    """The inputs do not fit the model, or the request cannot be parsed.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.InvalidInput.status, ag.serving.InvalidInput.code
-    (400, 'INVALID_ARGUMENT')
-    """
+    """The inputs do not fit the model, or the request cannot be parsed."""
 
     status, code = 400, "INVALID_ARGUMENT"
 
 
 class Unauthorized(ServingError):
-    """The client did not send the required token.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.Unauthorized.status, ag.serving.Unauthorized.code
-    (401, 'UNAUTHENTICATED')
-    """
+    """The client did not send the required token."""
 
     status, code = 401, "UNAUTHENTICATED"
 
 
 class ModelNotFound(ServingError):
-    """There is no such model, or no such version of it.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.ModelNotFound.status, ag.serving.ModelNotFound.code
-    (404, 'NOT_FOUND')
-    """
+    """There is no such model, or no such version of it."""
 
     status, code = 404, "NOT_FOUND"
 
 
 class PayloadTooLarge(ServingError):
-    """The inputs have more bytes than the model takes.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.PayloadTooLarge.status, ag.serving.PayloadTooLarge.code
-    (413, 'PAYLOAD_TOO_LARGE')
-    """
+    """The inputs have more bytes than the model takes."""
 
     status, code = 413, "PAYLOAD_TOO_LARGE"
 
 
 class RateLimited(ServingError):
-    """The client has used up its quota; raised by users' `admit` hooks.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.RateLimited.status, ag.serving.RateLimited.code
-    (429, 'RATE_LIMITED')
-    """
+    """The client has used up its quota; raised by users' `admit` hooks."""
 
     status, code, retry_after_s = 429, "RATE_LIMITED", 1
 
 
 class ClientGone(ServingError):
-    """The client has left, so its request was cancelled; nobody reads the answer.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.ClientGone.status, ag.serving.ClientGone.code
-    (499, 'CANCELLED')
-    """
+    """The client has left, so its request was cancelled; nobody reads the answer."""
 
     status, code = 499, "CANCELLED"
 
 
 class Unsupported(ServingError):
-    """The server does not support what the request asks for.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.Unsupported.status, ag.serving.Unsupported.code
-    (501, 'UNIMPLEMENTED')
-    """
+    """The server does not support what the request asks for."""
 
     status, code = 501, "UNIMPLEMENTED"
 
 
 class Overloaded(ServingError):
-    """Too many requests wait, so this one was refused, or shed for a newer one.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.Overloaded.status, ag.serving.Overloaded.code
-    (503, 'OVERLOADED')
-    """
+    """Too many requests wait, so this one was refused, or shed for a newer one."""
 
     status, code, retry_after_s, why = 503, "OVERLOADED", 1, "queue_full"
 
 
 class NotReady(ServingError):
-    """The server is stopping, or has stopped.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.NotReady.status, ag.serving.NotReady.code
-    (503, 'UNAVAILABLE')
-    """
+    """The server is stopping, or has stopped."""
 
     status, code, retry_after_s, why = 503, "UNAVAILABLE", 1, "draining"
 
 
 class DeadlineExceeded(ServingError, TimeoutError):
-    """The deadline passed before the result was ready.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.serving.DeadlineExceeded.status, ag.serving.DeadlineExceeded.code
-    (504, 'DEADLINE_EXCEEDED')
-    """
+    """The deadline passed before the result was ready."""
 
     status, code = 504, "DEADLINE_EXCEEDED"
 

@@ -21,7 +21,7 @@ from weakref import WeakSet
 from actorgraph.errors import GraphError
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.process import THIS
-from actorgraph.options import seconds
+from actorgraph.options import in_child_of_fork, seconds
 from actorgraph.scheduler import POOL
 from actorgraph.tables import console
 from actorgraph.trace.live import ActorView, Live, MachineView, table, text
@@ -150,13 +150,10 @@ def _answer(listener: socket.socket, live: Live) -> None:
 _servers: WeakSet[_Server] = WeakSet()
 
 
+@in_child_of_fork
 def _after_fork_in_child() -> None:
     for server in _servers:
         server.forget()  # else clients would wait for this process if the parent were killed
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _identity(path: str | bytes) -> tuple[int, int] | None:

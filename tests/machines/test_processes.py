@@ -46,11 +46,14 @@ def in_child(call):
 """
 
 
+def run_forking(body):
+    """Run a program that makes calls `in_child`."""
+    return run_script(FORK + textwrap.dedent(body))
+
+
 @forks
 def test_a_forked_child_uses_the_machine_afresh():
-    printed = run_script(
-        FORK
-        + textwrap.dedent("""
+    printed = run_forking("""
         machine = ag.ActorMachine(outputs, workers=2)
         value = machine.run_sync(feeds(), backward=True)[outputs[0]].value
         machine.start(feeds()).result(timeout_s=10)
@@ -64,15 +67,12 @@ def test_a_forked_child_uses_the_machine_afresh():
         machine.close()
         print("parent", threading.active_count())
     """)
-    )
     assert printed == ["child", "1", "parent", "1"]
 
 
 @forks
 def test_a_child_forked_during_a_run_does_not_hang():
-    printed = run_script(
-        FORK
-        + textwrap.dedent("""
+    printed = run_forking("""
         y = gate(x * 1.0)
         w = y.graph.parameter("w", np.ones(2))
         serial = ag.ops.define("serial", scheme="f[*s] -> f[*s]", concurrent=False,
@@ -102,15 +102,12 @@ def test_a_child_forked_during_a_run_does_not_hang():
         machine.close()
         print("parent")
     """)
-    )
     assert printed == ["child", "parent"]
 
 
 @forks
 def test_a_fork_waits_for_a_first_run_that_another_thread_begins():
-    printed = run_script(
-        FORK
-        + textwrap.dedent("""
+    printed = run_forking("""
         from actorgraph.machines import plan
         entered, forking = threading.Event(), threading.Event()
         original = plan.partitioned
@@ -133,15 +130,12 @@ def test_a_fork_waits_for_a_first_run_that_another_thread_begins():
         machine.close()
         print("parent")
     """)
-    )
     assert printed == ["child", "parent"]
 
 
 @forks
 def test_a_child_that_only_closes_or_drops_the_machine_leaves_the_parents_alone():
-    printed = run_script(
-        FORK
-        + textwrap.dedent("""
+    printed = run_forking("""
         machine = ag.ActorMachine(outputs, workers=2)
         machine.start(feeds()).result(timeout_s=10)
         in_child(machine.close)
@@ -153,7 +147,6 @@ def test_a_child_that_only_closes_or_drops_the_machine_leaves_the_parents_alone(
         machine.close()
         print(threading.active_count())
     """)
-    )
     assert printed == ["1"]
 
 

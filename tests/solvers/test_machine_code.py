@@ -151,7 +151,7 @@ def test_elements_before_and_after_whole_lines_of_the_cache_are_computed_too(
         state = _formula.Arrays(4, {"mean": mean.copy(), "variance": variance.copy()})
         after = solver.update(state, g, p, wanted)
         block = code.block(solver.numbers(5), [size], 5)
-        block[elementwise._PAST] = past
+        block[elementwise._BLOCK.split().index("is.past")] = past
         code.call((block, p, g, out, mean, mean, variance, variance))
         around[first : first + size] = wanted
         np.testing.assert_array_equal(whole[2], around)
