@@ -292,7 +292,7 @@ entry:
 {loads}
   br label %next
 next:
-  %i = phi i64 [0, %entry], [%i.next, %move]
+  %i = phi i64 [0, %entry], [%i.next, %moved]
   %end = icmp eq i64 %i, %dim0
   br i1 %end, label %over, label %look
 look:
@@ -314,6 +314,7 @@ move:
   %both2 = add i64 %d2, %j2
   %into = getelementptr i8, ptr %arg2, i64 %both2
 {act}
+moved:
   %i.next = add i64 %i, 1
   br label %next
 refuse:
@@ -328,11 +329,20 @@ over:
 Dims: number of indices, valid entries, bytes of an entry.  Steps: strides of source, indices and
 target, then the distance of entries in source and target."""
 
-_COPY = "call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %dim2, i1 false)"
-_ADD = """%old = load {kind}, ptr %into
-  %more = load {kind}, ptr %from
-  %sum = fadd {kind} %old, %more
-  store {kind} %sum, ptr %into"""
+_COPY = """  call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %dim2, i1 false)
+  br label %moved"""
+_ADD = """  br label %each
+each:
+  %k = phi i64 [0, %move], [%k.next, %each]
+  %old.at = getelementptr i8, ptr %into, i64 %k
+  %more.at = getelementptr i8, ptr %from, i64 %k
+  %old = load {kind}, ptr %old.at
+  %more = load {kind}, ptr %more.at
+  %sum = {add} {kind} %old, %more
+  store {kind} %sum, ptr %old.at
+  %k.next = add i64 %k, {size}
+  %added = icmp eq i64 %k.next, %dim2
+  br i1 %added, label %moved, label %each"""
 
 _GROUP = """
 define void @group(ptr %args, ptr %dims, ptr %steps, ptr %loops) {{
@@ -434,7 +444,10 @@ _SELECT = """  %flag = load i8, ptr %at0
   %chosen = select i1 %no, {kind} %y, {kind} %x
   store {kind} %chosen, ptr %at3"""
 
-KINDS = {"?": "i8", "B": "i8", "i": "i32", "l": "i64", "L": "i64", "f": "float", "d": "double"}
+KINDS = {
+    "?": "i8", "b": "i8", "B": "i8", "h": "i16", "H": "i16", "i": "i32", "I": "i32", "l": "i64",
+    "L": "i64", "f": "float", "d": "double",
+}  # fmt: skip
 
 
 def loaded(base: str, names: str, first: int = 0) -> str:
@@ -468,7 +481,9 @@ def _each(name: str, arguments: int, act: str) -> str:
 
 def _routines() -> str:
     """Return the loops that NumPy does not have."""
-    acts = {"move": _COPY, **{f"add_{c}": _ADD.format(kind=KINDS[c]) for c in "fd"}}
+    acts = {"move": _COPY}
+    for char, size, add in (("f", 4, "fadd"), ("d", 8, "fadd"), ("i", 4, "add"), ("l", 8, "add")):
+        acts[f"add_{char}"] = _ADD.format(kind=KINDS[char], size=size, add=add)
     loads = _loads(3, 3, 5)
     found = [
         _REFUSE,

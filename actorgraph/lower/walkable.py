@@ -34,7 +34,7 @@ wait for it while other threads run Python.  Ctrl-C waits for the end of a walk.
 
 SUM = REGISTRY["sum"]
 _ASTYPE = REGISTRY["astype"]
-AS_INTEGERS = str.maketrans("fd", "il")  # floats are copied more slowly
+AS_INTEGERS = str.maketrans("fdI", "ili")  # floats are copied more slowly
 RESHAPE = REGISTRY["reshape"]
 """The op whose result is a view of an operand in C order, else a copy."""
 GETITEM, _TRANSPOSE = REGISTRY["getitem"], REGISTRY["transpose"]
