@@ -211,18 +211,21 @@ class RowWriter:
         An index out of range makes the walk decline.
         """
         many, few = (result, x) if to else (x, result)
-        outer, limit, width = prod(many.shape[:axis]), many.shape[axis], prod(many.shape[axis + 1 :])
-        count, size = prod(index.shape), width * x.itemsize
-        routine = self.routine(name, keeps_flags=False)
-        if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
+        outer, limit = prod(many.shape[:axis]), many.shape[axis]
+        width, count = prod(many.shape[axis + 1 :]), prod(index.shape)
+        places = few, index, many
+        if index.itemsize != 8 or not all(one.is_flat for one in places):
             raise Unfit
         if self.overlaps(result, [x, index]) or prod(few.shape) != outer * count * width:
             raise Unfit
-        far, near = limit * size, count * size
-        between, steps = ([near, 0, far], [size, 8, 0, 0, size]) if to else (
-            [far, 0, near], [0, 8, size, size, 0])  # fmt: skip
-        places = [few, index, many] if to else [many, index, few]
-        self.write(routine, [(outer, between)], (count, limit, size), steps, [
+        size = width * x.itemsize
+        between, steps, apart = [count * size, 0, limit * size], [size, 8, 0], [0, size]
+        if not to:
+            places, between = places[::-1], between[::-1]
+            steps, apart = steps[::-1], apart[::-1]
+        routine = self.routine(name, keeps_flags=False)
+        dims = (count, limit, size)
+        self.write(routine, [(outer, between)], dims, [*steps, *apart], [
             (one, one.offset, [(prod(one.shape), one.itemsize)]) for one in places
         ], native.REFUSES)  # fmt: skip
 

@@ -124,6 +124,7 @@ _LAST_WRITES: Op = declare(
     memory=FRESH, doc="Whether no later position of an index is the same.",
 )  # fmt: skip
 
+
 def _writes_rows(step: Node) -> bool:
     """Return whether tables can write at the index of a step."""
     return len(step.inputs) == 2 or is_adjacent(step.attrs["index"])
