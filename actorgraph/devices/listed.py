@@ -16,8 +16,9 @@ FLOATS, _OTHERS = "fd", "?ilLB"
 
 CASTS = {
     "?f": "uitofp", "?d": "uitofp", "?i": "zext", "?l": "zext", "if": "sitofp", "id": "sitofp",
-    "il": "sext", "lf": "sitofp", "ld": "sitofp", "li": "trunc", "lL": "bitcast", "Ll": "bitcast",
-    "Bl": "zext", "fd": "fpext", "df": "fptrunc",
+    "lf": "sitofp", "ld": "sitofp", "li": "trunc", "lL": "bitcast", "fd": "fpext", "df": "fptrunc",
+    "bl": "sext", "hl": "sext", "il": "sext", "Bl": "zext", "Hl": "zext", "Il": "zext",
+    "Ll": "bitcast",
 }  # fmt: skip
 """The instruction of each cast that gives NumPy's bits.  Casts of floats to integers are left out:
 their result is undefined where it is out of range."""

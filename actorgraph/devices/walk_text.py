@@ -285,10 +285,19 @@ Dims: number of indices, valid entries, bytes of an entry.  Steps: strides of so
 target, then the distance of entries in source and target."""
 
 _COPY = "  call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %dim2, i1 false)"
-_ADD = """  %old = load {kind}, ptr %into
-  %more = load {kind}, ptr %from
-  %sum = fadd {kind} %old, %more
-  store {kind} %sum, ptr %into"""
+_ADD = """  br label %each
+each:
+  %k = phi i64 [0, %move], [%k.next, %each]
+  %old.at = getelementptr i8, ptr %into, i64 %k
+  %more.at = getelementptr i8, ptr %from, i64 %k
+  %old = load {kind}, ptr %old.at
+  %more = load {kind}, ptr %more.at
+  %sum = {add} {kind} %old, %more
+  store {kind} %sum, ptr %old.at
+  %k.next = add i64 %k, {size}
+  %is.last = icmp eq i64 %k.next, %dim2
+  br i1 %is.last, label %added, label %each
+added:"""
 
 _GROUP_ARRAY = """\
   %twice = shl i64 %i, 1
@@ -391,7 +400,10 @@ _SELECT = """  %flag = load i8, ptr %at0
 _OF_NUMPY = "(ptr %args, ptr %dims, ptr %steps, ptr %data)"
 """The parameters of NumPy's inner loops."""
 
-KINDS = {"?": "i8", "B": "i8", "i": "i32", "l": "i64", "L": "i64", "f": "float", "d": "double"}
+KINDS = {
+    "?": "i8", "b": "i8", "B": "i8", "h": "i16", "H": "i16", "i": "i32", "I": "i32", "l": "i64",
+    "L": "i64", "f": "float", "d": "double",
+}  # fmt: skip
 
 
 def loaded(base: str, names: str, first: int = 0) -> str:
@@ -430,7 +442,9 @@ def _each(name: str, arguments: int, act: str) -> str:
 
 def _routines() -> str:
     """Return the loops that NumPy does not have."""
-    acts = {"move": _COPY, **{f"add_{c}": _ADD.format(kind=KINDS[c]) for c in "fd"}}
+    acts = {"move": _COPY}
+    for char, size, add in (("f", 4, "fadd"), ("d", 8, "fadd"), ("i", 4, "add"), ("l", 8, "add")):
+        acts[f"add_{char}"] = _ADD.format(kind=KINDS[char], size=size, add=add)
     loads, found = _loads(3, 3, 5), [_REFUSE]
     for name, act in acts.items():
         found.append(_loop(f"{name}{_OF_NUMPY}", loads, "%dim0", _MOVE.format(act=act)))

@@ -205,28 +205,30 @@ class RowWriter:
             self.row(result, _copy_of(char), [x])
 
     def moved(
-        self, x: Spot, index: Spot, result: Spot, *, to: bool, name: str = "move", width: int = 1
+        self, x: Spot, index: Spot, result: Spot, axis: int, *, to: bool, name: str = "move"
     ) -> None:
-        """Write a gather from ``x`` at `index`, or a scatter of it `to` there in the result.
+        """Write a gather of entries of ``x`` along an axis, or a scatter of these `to` the result.
 
-        `width` elements are copied at a time.
+        An index out of range makes the walk decline.
         """
         many, few = (result, x) if to else (x, result)
-        routine = self.routine(name, keeps_flags=False)
-        if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
+        outer, limit = prod(many.shape[:axis]), many.shape[axis]
+        width, count = prod(many.shape[axis + 1 :]), prod(index.shape)
+        places = few, index, many
+        if index.itemsize != 8 or not all(one.is_flat for one in places):
             raise Unfit
-        if self.overlaps(result, [x, index]) or prod(few.shape) != width * prod(index.shape):
+        if self.overlaps(result, [x, index]) or prod(few.shape) != outer * count * width:
             raise Unfit
-        count, limit = prod(index.shape), prod(many.shape) // width
         size = width * x.itemsize
-        steps = [size, 8, 0, 0, size] if to else [0, 8, size, size, 0]
-        spans = [
-            (few, few.offset, [(count, size)]),
-            (index, index.offset, [(count, 8)]),
-            (many, many.offset, [(limit, size)]),
-        ]
+        between, steps, apart = [count * size, 0, limit * size], [size, 8, 0], [0, size]
+        if not to:
+            places, between = places[::-1], between[::-1]
+            steps, apart = steps[::-1], apart[::-1]
+        routine = self.routine(name, keeps_flags=False)
         dims = (count, limit, size)
-        self.write(routine, ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
+        self.write(routine, [(outer, between)], dims, [*steps, *apart], [
+            (one, one.offset, [(prod(one.shape), one.itemsize)]) for one in places
+        ], native.REFUSES)  # fmt: skip
 
     def touching(self, read: Sequence[Spot], written: Sequence[Spot]) -> None:
         """Note what the row that was written last touches."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.checks import pending
+from actorgraph.devices.listed import CASTS
 from actorgraph.devices.loops import proved
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
@@ -76,29 +77,56 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return self._view(itemgetter(parts if ... in parts else (*parts, ...)))
 
     def __getitem__(self, index: Any) -> Traced:
-        if isinstance(index, Traced):
-            return self._flat().take(index)
-        return self._where(index)
+        if not _has_arrays(index):
+            return self._where(index)
+        of, place, axis = self._along(index)
+        return of.take(place, axis)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if isinstance(index, Traced):
-            self.rows.moved(value.place, _numbers(index), self._flat().place, to=True)
+        if _has_arrays(index):
+            self._scattered(index, value, "move")
         else:
             self._where(index).assign(value)
 
-    def _flat(self) -> Traced:
-        """Return the array itself if it has one axis, so that flat indices are valid."""
-        if self.ndim != 1:
+    def _along(self, index: Any) -> tuple[Traced, Traced, int]:
+        """Return an array, one index and the axis along which it means the same as `index` here.
+
+        Adjacent axes that index arrays name become one axis.
+        """
+        parts = index if isinstance(index, tuple) else (index,)
+        axis = next(i for i, one in enumerate(parts) if not isinstance(one, slice))
+        arrays, sizes = parts[axis:], self.shape[axis : len(parts)]
+        if any(one != slice(None) for one in parts[:axis]):
             raise Unfit
-        return self
+        places = [*arrays]
+        for i, one in enumerate(arrays):
+            if not isinstance(one, (Traced, np.ndarray)):
+                raise Unfit
+            if len(arrays) > 1:
+                steps = np.arange(sizes[i]) * prod(sizes[i + 1 :])
+                is_known = isinstance(one, np.ndarray)
+                places[i] = steps[one] if is_known else self._operand(steps, _INT64).take(one)
+        whole = self.reshape(*self.shape[:axis], prod(sizes), *self.shape[len(parts) :])
+        return whole, sum(places[1:], places[0]), axis
+
+    def _scattered(self, index: Any, value: Any, name: str) -> None:
+        """Write or add values at places, in their order."""
+        of, place, axis = self._along(index)
+        if not self.place.is_flat:
+            raise Unfit
+        few = value if value.place.is_flat else value.copy()
+        self.rows.moved(few.place, _numbers(place), of.place, axis, to=True, name=name)
 
     def assign(self, value: Any) -> None:
         """Copy a value, broadcast to the shape, into this array."""
         if not isinstance(value, Traced):
             value = Traced(self.rows, self.rows.constant(np.asarray(value, self.dtype)), self.dtype)
         if value.dtype != self.dtype:
-            name = f"cast_{value.dtype.char}{self.dtype.char}"
-            self.rows.row(self.place, self.rows.routine(name), [value.place])
+            pair = value.dtype.char + self.dtype.char
+            if pair not in CASTS and value.dtype != _INT64 and value.dtype.kind in "iu":
+                self.assign(value.astype(_INT64))  # wider, and none is lost
+                return
+            self.rows.row(self.place, self.rows.routine(f"cast_{pair}"), [value.place])
         elif (value.place.base, value.place.offset) != (self.place.base, self.place.offset):
             self.rows.copied(self.place, value.place, self.dtype.char)
         elif value.place != self.place:
@@ -150,16 +178,14 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     any, all = _reducing(np.logical_or), _reducing(np.logical_and)
 
     def take(self, index: Any, axis: int | None = None, out: Any = None) -> Traced:
-        """Return flat elements, or entries along axis 0.
-
-        An index out of range makes the walk decline.
-        """
-        if not isinstance(index, Traced) or axis not in (None, 0):
+        """Return flat elements, or entries along an axis."""
+        if not isinstance(index, Traced):
             raise Unfit
-        rest = self.shape[1:] if axis == 0 else ()
-        made = self._new((*index.shape, *rest), self.dtype) if out is None else out
         of = self if self.place.is_flat else self.copy()
-        self.rows.moved(of.place, _numbers(index), made.place, to=False, width=prod(rest))
+        of, axis = (of.reshape(-1), 0) if axis is None else (of, axis)
+        shape = (*of.shape[:axis], *index.shape, *of.shape[axis + 1 :])
+        made = self._new(shape, self.dtype) if out is None else out
+        self.rows.moved(of.place, _numbers(index), made.place, axis, to=False)
         return made
 
     def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
@@ -191,11 +217,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return given[0]._reduced(ufunc, out[0], **named)
         if method == "at" and isinstance(given[0], Traced) and ufunc is np.add:
             result, index, values = given
-            [index] = index if isinstance(index, tuple) else (index,)
-            self.rows.moved(
-                values.place, _numbers(index), result._flat().place, to=True,
-                name=f"add_{result.dtype.char}",
-            )  # fmt: skip
+            result._scattered(index, values, f"add_{result.dtype.char}")
             return None
         asked_for = named.pop("dtype", None)
         if named or method != "__call__" or len(out) != 1:
@@ -284,11 +306,18 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return out  # type: ignore[no-any-return]
 
 
+def _has_arrays(index: Any) -> bool:
+    """Return whether there are index arrays."""
+    return isinstance(index, Traced) or (
+        isinstance(index, tuple) and any(isinstance(one, Traced) for one in index)
+    )
+
+
 def _numbers(index: Traced) -> Spot:
-    """Return the spot of an index as int64, which machine code takes."""
+    """Return the spot of an index as int64 in C order, which machine code takes."""
     if index.dtype.kind not in "iu":  # a mask selects
         raise Unfit
-    return index.astype(np.int64, copy=False).place
+    return index.astype(_INT64, copy=not index.place.is_flat).place
 
 
 def _called_with(function: Any, others: Any, named: Any, first: Any) -> Any:
@@ -296,6 +325,7 @@ def _called_with(function: Any, others: Any, named: Any, first: Any) -> Any:
 
 
 _vecdot: Any = np.vecdot
+_INT64 = np.dtype(np.int64)
 _CLIP: Any = np._core.umath.clip  # type: ignore[attr-defined]
 
 _VIEWS = frozenset(
@@ -343,6 +373,11 @@ class _Module:
     def zeros_like(self, array: Any) -> Traced:
         return self.zeros(array.shape, array.dtype)
 
+    def array(self, array: Traced, order: str) -> Traced:
+        made = self.empty_like(array)
+        made.assign(array)
+        return made
+
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if isinstance(array, Traced):
             return array if dtype is None else array.astype(dtype, copy=False)
@@ -365,6 +400,8 @@ def trace(rows: RowWriter, step: Node) -> None:
                 if check.bad.size > 1:
                     raise Unfit
                 rows.refused(check.bad.place)
+    except (IndexError, ValueError) as error:  # of sizes that do not fit: Python raises it
+        raise Unfit from error
     finally:
         pending.checks = before
     if returned is not result:

@@ -12,7 +12,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import class_numbers
 from actorgraph.lower.matmul import is_small
 from actorgraph.memory.buffers import is_view, regular
-from actorgraph.op import CONSTANT, REGISTRY, Op
+from actorgraph.op import REGISTRY, Op
 from actorgraph.ops._arrays import are_columns
 from actorgraph.rewrite.exact import is_pure
 from actorgraph.tiles import CUT_FLOPS
@@ -34,7 +34,7 @@ wait for it while other threads run Python.  Ctrl-C waits for the end of a walk.
 
 SUM = REGISTRY["sum"]
 _ASTYPE = REGISTRY["astype"]
-AS_INTEGERS = str.maketrans("fd", "il")  # floats are copied more slowly
+AS_INTEGERS = str.maketrans("fdI", "ili")  # floats are copied more slowly
 RESHAPE = REGISTRY["reshape"]
 """The op whose result is a view of an operand in C order, else a copy."""
 GETITEM, _TRANSPOSE = REGISTRY["getitem"], REGISTRY["transpose"]
@@ -93,8 +93,7 @@ def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
     if not has_size(step, symbols, read if is_shown else largest, read):
         return ""
     if is_shown:
-        constants = [part.op is CONSTANT for part in step.inputs]
-        return "view" if shows(step) and constants == [False] else ""
+        return "view" if shows(step) and len(step.inputs) == 1 else ""
     return "row" if _has_loop(step, symbols) else ""
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
-from actorgraph.op import Attrs, Op, Sample
+from actorgraph.op import FRESH, Attrs, Op, Sample
 from actorgraph.operands import as_node
-from actorgraph.ops._arrays import combine_at, through_float32
+from actorgraph.ops._arrays import combine_at, is_traced, through_float32
 from actorgraph.ops._rules import NO_FIT, NO_INDEX, as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
 from actorgraph.ops.elementwise import where
@@ -24,10 +24,12 @@ from actorgraph.ops.indexing import (
     ARRAY,
     Index,
     add_at,
+    filled,
     flat_places,
     getitem,
     index_scheme,
     indexed_shape,
+    is_adjacent,
     read_index,
     take_index,
 )
@@ -68,12 +70,12 @@ def written_shape(
 def _put_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
     out = xp.array(x, order="C")
     check_values(values, x.shape, arrays, index)
-    if arrays:
+    if arrays and not is_traced(xp):
         # One dim of positions, so that the last write does not depend on the operands' layout.
         places = flat_places(xp, x.shape, arrays, index)
         combine_at(xp, None, out.reshape(-1), places.reshape(-1), values.reshape(-1))
     else:
-        out[index] = values
+        out[filled(xp, index, arrays)] = values
     return out
 
 
@@ -119,8 +121,14 @@ _LAST_WRITES: Op = declare(
         Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
         Sample(((3, 4), (2, 4)), {"index": (ALONG, 0)}, ints={1: 3}),
     ),
-    doc="Whether no later position of an index is the same.",
+    memory=FRESH, doc="Whether no later position of an index is the same.",
 )  # fmt: skip
+
+
+def _writes_rows(step: Node) -> bool:
+    """Return whether tables can write at the index of a step."""
+    return len(step.inputs) == 2 or is_adjacent(step.attrs["index"])
+
 
 WRITES = (
     on((3, 4), (4,), index=(1,)),
@@ -135,7 +143,7 @@ WRITES = (
 
 INDEX_PUT: Op = declare(
     "index_put", writing_scheme("a"), _put_forward, shape=written_shape, vjp=_put_vjp,
-    jvp=_both_tangents(lambda: INDEX_PUT), samples=WRITES,
+    jvp=_both_tangents(lambda: INDEX_PUT), samples=WRITES, memory=FRESH, traced=_writes_rows,
 )  # fmt: skip
 """What replaces entries at an index."""
 
@@ -156,7 +164,7 @@ INDEX_ADD: Op = declare(
     vjp=lambda argnum, ct, y, x, values, *arrays, index: (
         ct if argnum == 0 else take_index(ct, index, arrays) if argnum == 1 else None
     ),
-    jvp=_both_tangents(lambda: INDEX_ADD), samples=WRITES,
+    jvp=_both_tangents(lambda: INDEX_ADD), samples=WRITES, memory=FRESH, traced=_writes_rows,
     doc="An array with values added at an index; repeated positions add up.",
 )  # fmt: skip
 """What adds at an index."""

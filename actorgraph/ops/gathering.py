@@ -14,7 +14,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
+from actorgraph.op import FRESH, Op, Sample
 from actorgraph.ops._rules import NO_INTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, check_classes, getitem, take_index
@@ -204,7 +204,7 @@ _PICK: Op = declare(
     lambda xp, x, index: (
         x.reshape(-1).take(places_in_rows(xp, index, x.shape[-1])).reshape(index.shape)
     ),
-    vjp=(_pick_vjp, None), linear=(0,), traced=True,
+    vjp=(_pick_vjp, None), linear=(0,), memory=FRESH, traced=True,
     samples=(
         Sample(((3, 4), (3,)), ints={1: 4}), Sample(((2, 3, 4), (2, 3)), ints={1: 4}),
         Sample(((4,), ()), ints={1: 4}), Sample(((0, 4), (0,)), ints={1: 4}),
@@ -221,7 +221,7 @@ _PUT: Op = declare(
         Sample(((3,), (3,)), {"size": 4}, ints={1: 4}),
         Sample(((2, 3), (2, 3), (2, 3, 4)), {"size": None}, ints={1: 4}),
     ),
-    doc="Rows of zeros with a value where an index says.", traced=True,
+    memory=FRESH, doc="Rows of zeros with a value where an index says.", traced=True,
 )  # fmt: skip
 
 

@@ -18,7 +18,15 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Layout, Memory, Op, Sample
-from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, on_host, raise_if
+from actorgraph.ops._arrays import (
+    accumulator,
+    combine_at,
+    in_range,
+    is_traced,
+    largest,
+    on_host,
+    raise_if,
+)
 from actorgraph.ops._rules import NO_INTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.reshaping import reshape, without_masks
@@ -106,10 +114,11 @@ def _getitem_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
     if not arrays:
         return x[index]
     check_index(xp, x.shape, arrays, index)
-    if _takes_entries(index):
+    if is_adjacent(index) and len(arrays) == 1 and index[0] != ALONG:  # `take` is faster
         places = arrays[0].astype(xp.int64) if arrays[0].dtype.kind == "u" else arrays[0]
         return x.take(places, len(index) - 1)
-    return x[filled(xp, index, arrays)]
+    found = x[filled(xp, index, arrays)]
+    return found.astype(x.dtype, order="C", copy=False) if is_adjacent(index) else found
 
 
 def _getitem_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, index: Index) -> Any:
@@ -120,25 +129,22 @@ def _getitem_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, index: 
     return build(_GETITEM_ADJOINT, ct, *arrays, index=index, shape=x.dims)
 
 
-def _takes_entries(index: Index) -> bool:
-    """Return whether an index takes entries along one axis, for which `numpy.take` is faster."""
-    return index[-1:] == (ARRAY,) and all(part == _FULL for part in index[:-1])
+def is_adjacent(index: Index) -> bool:
+    """Return whether index arrays name adjacent axes, all others being whole: tables can do it."""
+    if index[-1:] != (ARRAY,):
+        return index[:1] == (ALONG,)
+    return all(part == _FULL for part in index[: -index.count(ARRAY)])
 
 
 def _layout(attrs: Attrs) -> Layout:
     """Return what an index guarantees: a copy, or a view with strides in the same order."""
-    if _takes_entries(attrs["index"]):
+    if is_adjacent(attrs["index"]):
         return "c"
     keeps_order = all(
         isinstance(part, int) or (isinstance(part, slice) and (part.step is None or part.step > 0))
         for part in attrs["index"]
     )
     return "ordered" if keeps_order else "any"
-
-
-def _moves_rows(step: Node) -> bool:
-    """Return whether a step reads or adds entries along axis 0 by an array that tables can cast."""
-    return step.attrs["index"] == (ARRAY,) and step.inputs[1].dtype.char in "ilLB"
 
 
 _SAMPLES = (
@@ -160,7 +166,7 @@ _SAMPLES = (
 _GETITEM: Op = declare(
     "getitem", lambda arity, attrs: index_scheme("a[*s]", arity, "a[*out]"), _getitem_forward,
     shape=indexed_shape, vjp=_getitem_vjp, linear=(0,), samples=_SAMPLES,
-    memory=Memory(with_attrs=_layout), traced=_moves_rows,
+    memory=Memory(with_attrs=_layout), traced=lambda step: is_adjacent(step.attrs["index"]),
 )  # fmt: skip
 
 
@@ -190,7 +196,9 @@ def _adjoint_forward(
 
 def add_at(xp: Any, out: Any, values: Any, arrays: Sequence[Any], index: Index) -> None:
     """Add values to `out`, which is C-contiguous, at an index with arrays; repeats add up."""
-    if len(index) == 1 and out.ndim > 1 and out.size:
+    if is_traced(xp):
+        np.add.at(out, filled(xp, index, arrays), values)
+    elif len(index) == 1 and out.ndim > 1 and out.size:
         # Rows: one flat scatter is five times faster than ufunc.at with rows.
         rows, width = out.shape[0], out.size // out.shape[0]
         first = arrays[0].reshape(-1).astype(xp.int64)
@@ -230,7 +238,7 @@ _GETITEM_ADJOINT: Op = declare(
         Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
     ),
     memory=FRESH_OUT, traced=lambda step: (
-        len(step.inputs) == 1 or (_moves_rows(step) and step.dtype.kind == "f")
+        len(step.inputs) == 1 or (step.dtype.kind != "b" and is_adjacent(step.attrs["index"]))
     ),
     doc="Zeros of a shape with an array added at an index; repeated indices add up.",
 )  # fmt: skip
@@ -399,7 +407,8 @@ def check_classes(xp: Any, classes: Any, depth: int) -> None:
 
 def _one_hot_forward(xp: Any, indices: Any, depth: int, dtype: str) -> Any:
     check_classes(xp, indices, depth)
-    return (indices[..., None] == xp.arange(depth)).astype(dtype)
+    places = indices.astype(xp.int64, copy=False)
+    return (places[..., None] == xp.arange(depth)).astype(dtype)
 
 
 _ONE_HOT = declare(

@@ -16,7 +16,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, Op, Sample
+from actorgraph.op import CONSTANT, FRESH, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops import _foreign
 from actorgraph.ops._arrays import combine_at, through_float32
@@ -136,6 +136,7 @@ _INDEX_REDUCE: Op = declare(
         for s in WRITES
         for reduce in _UFUNCS
     ),
+    memory=FRESH,
     doc="An array with values multiplied, or the largest or smallest taken, at an index.",
 )  # fmt: skip
 

@@ -495,7 +495,7 @@ def test_a_row_without_machine_code_is_refused():
     place = rows.places[tanh.id]
     assert native.RUNTIME.routine("add_d")
     with pytest.raises(spots.Unfit):
-        rows.row(place, loops.Routine(native.RUNTIME.routine("add_l"), 0), [place])
+        rows.row(place, loops.Routine(native.RUNTIME.routine("add_L"), 0), [place])
 
 
 def test_an_unknown_layout_of_ufuncs_has_no_loops(monkeypatch):

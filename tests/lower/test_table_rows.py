@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
-from actorgraph.errors import NodeError
+from actorgraph.errors import GraphTypeError, NodeError
 from actorgraph.lower import row_writing, spots, table_rows
 from tests._each import each
 from tests.lower.test_layouts import FLOATS, numbers
@@ -134,38 +134,151 @@ def beside(part):
     return [chain(part(chain(x)))], {"x": numbers((6, 4), "float32", False)}
 
 
+PARTS = {
+    "rows": lambda y: y[[1, 3, 1, -1]],
+    "rows by int32": lambda y: y[np.array([5, -6, 5], np.int32), :],
+    "rows of two axes": lambda y: y[np.array([[0, 2, 0], [-1, 2, 1]])],
+    "one row": lambda y: y[np.array(2)],
+    "many rows": lambda y: y[[0] * 40] * y[[-6] * 20 + [2] * 20],
+    "rows by a mask": lambda y: y[np.array([True, False, True, True, False, True])],
+    "entries by a mask": lambda y: y[np.arange(24).reshape(6, 4) % 3 == 0],
+    "rows of a transposed matrix": lambda y: y.transpose()[[1, -1, 1]],
+    "rows with gaps": lambda y: y[::-2][[1, -1, 1]],
+    "entries of a column": lambda y: y[:, 1][[1, -1, 1]],
+    "matrices": lambda y: y.reshape(2, 3, 4)[[1, -1, 1]],
+    "entries of all": lambda y: ops.take(y, [23, -24, 5, 5]),
+    "bools": lambda y: (y > 0)[[1, -1]].astype(str(y.dtype)) * y[0],
+    "columns": lambda y: y[:, [1, -4, 3, 3, 3]],
+    "columns of two axes": lambda y: y[:, np.array([[0, 2, 0], [-1, 2, 1]])],
+    "one column": lambda y: y[:, np.array(-1)],
+    "columns of a transposed matrix": lambda y: y.transpose()[:, [5, -6, 5]],
+    "the middle axis": lambda y: y.reshape(2, 3, 4)[:, [2, 0, -1, 2, 2]],
+    "the last of three axes": lambda y: y.reshape(2, 3, 4)[..., [2, 0, -1, 2, 2]],
+    "one of each row": lambda y: y[np.arange(6), [0, 3, -1, 3, -4, 2]],
+    "pairs of two axes": lambda y: y[[[0], [-1], [0]], [2, 2, -4]],
+    "two axes of three": lambda y: y.reshape(2, 3, 4)[[1, -1, 1], [0, 2, 0]],
+    "two axes behind one": lambda y: y.reshape(2, 3, 4)[:, [1, -1, 1], [0, 2, 0]],
+    "all of three axes": lambda y: y.reshape(2, 3, 4)[[1, -1, 1], [0, 2, 0], [3, 3, 3]],
+    "along columns": lambda y: ops.gather(y, 0, [[0, 5, -6], [5, 5, 5]]),
+    "along rows": lambda y: ops.take_along_axis(y, [[0, 3, -1, 3, 3]], 1),
+    "along the middle": lambda y: ops.gather(y.reshape(2, 3, 4), 1, [[[0, 2], [-1, 2], [2, 2]]]),
+    "picked": lambda y: ops.pick(y, [0, 3, 1, 3, 2, 2]),
+    "picked along columns": lambda y: ops.pick(y, [0, 5, 1, 5], axis=0),
+    "rows put": lambda y: ops.index_put(y, [1, 3, 1], y[:3]),
+    "columns put": lambda y: ops.index_put(y, (..., [1, 3, 1]), y[:, 1:]),
+    "a slice put": lambda y: ops.index_put(y, slice(1, 4), y[:3]),
+    "scattered": lambda y: ops.scatter(y, 1, [[0, 3, -1, 3]] * 6, y[:, ::-1]),
+    "rows added": lambda y: ops.index_add(y, 0, [1, -6, 1, 1], y[2:]),
+    "columns added": lambda y: ops.index_add(y, 1, [1, 3, 1], y[:, 1:]),
+    "entries added": lambda y: ops.index_put(y, ([1, 1], [-1, 3]), y[0, :2], accumulate=True),
+    "a slice added": lambda y: ops.index_put(y, slice(1, 4), y[:3], accumulate=True),
+    "scattered and added": lambda y: ops.scatter_add(y, 0, [[0, 5, -1, 5]] * 3, y[::2]),
+    "added to transposed": lambda y: ops.index_add(y.transpose(), 0, [1, 3, 1], y.transpose()[1:]),
+}
+
+
 @each("dtype", FLOATS)
-@each(
-    "part",
-    [
-        lambda y: y[[1, 3, 1, -1]],
-        lambda y: y[np.array([5, -6, 5], np.int32), :],
-        lambda y: y[np.array([[0, 2, 0], [-1, 2, 1]])],
-        lambda y: y[np.array(2)],
-        lambda y: y[np.array([1, 2], np.uint8)],
-        lambda y: y[[0] * 40] * y[[-6] * 20 + [2] * 20],
-        lambda y: y[np.array([True, False, True, True, False, True])],
-        lambda y: y[np.arange(24).reshape(6, 4) % 3 == 0],
-        lambda y: y.transpose()[[1, -1, 1]],
-        lambda y: y[::-2][[1, -1, 1]],
-        lambda y: y[:, 1][[1, -1, 1]],
-        lambda y: y.reshape(2, 3, 4)[[1, -1, 1]],
-        lambda y: ops.take(y, [23, -24, 5, 5]),
-        lambda y: (y > 0)[[1, -1]].astype(str(y.dtype)) * y[0],
-    ],
-)
-def test_entries_along_axis_0_by_an_array_are_rows_forward_and_backward(part, dtype):
+@each("part", PARTS)
+def test_entries_by_index_arrays_are_rows_forward_and_backward(part, dtype):
     x = ag.Graph().input("x", (6, 4), dtype)
-    loss = chain(part(chain(x))).sum()
+    loss = chain(PARTS[part](chain(x))).sum()
     feeds = {"x": numbers((6, 4), dtype, False)}
     assert check([loss], feeds) == ["table"]
-    assert check([loss], feeds, backward=True, wrt=[x]) == ["table"]
+    backward = check([loss], feeds, backward=True, wrt=[x])
+    assert {*backward} <= {"table", "last_writes"}
 
 
-@pytest.mark.parametrize("dtype", ["uint32", "int16"])
-def test_an_index_of_a_dtype_that_no_row_casts_is_between_two_tables(dtype):
-    outputs, feeds = beside(lambda y: y[np.array([1, 3, 1], dtype)])
-    assert check(outputs, feeds) == ["table", "getitem", "table"]
+@each("part", [*PARTS])
+@each("dtype", ["bool", "int64", "int32", "uint8", "complex64", "complex128"])
+def test_entries_of_any_dtype_by_index_arrays_have_the_same_bits(dtype, part):
+    x = ag.Graph().input("x", (6, 4), dtype)
+    y = ops.concatenate([x, x])[3:9]
+    try:
+        found = PARTS[part](y)
+    except GraphTypeError:  # of numbers alone
+        return
+    values = np.random.default_rng(4).integers(0, 2 if dtype == "bool" else 9, (6, 4))
+    feeds = {"x": (values * (1 + 2j if dtype[0] == "c" else 1)).astype(dtype)}
+    check([ops.stack([y, y]), found, ops.stack([found, found])], feeds)
+
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+BY_LABEL = {
+    "rows": lambda y, i: y[i],
+    "columns": lambda y, i: y[:, i],
+    "one of each row": lambda y, i: y[np.arange(4), i],
+    "pairs": lambda y, i: y[i, i],
+    "along rows": lambda y, i: ops.take_along_axis(y, ops.expand_dims(i, 1), 1),
+    "every second": lambda y, i: y[i[::2]] * y[:, i[::-2]].sum(),
+    "columns added": lambda y, i: ops.index_add(y, 1, i, y),
+    "columns put": lambda y, i: ops.index_put(y, (..., i), y * 2.0),
+    "picked": ops.pick,
+    "embedded": lambda y, i: ops.embedding(i, y),
+    "one-hot": lambda y, i: y * ops.one_hot(i, 4, y.dtype),
+    "cross entropy": lambda y, i: y * ops.cross_entropy(y, i),
+    "positions": lambda y, i: ops.gather_nd(y, ops.stack([i.astype("int64")] * 2, 1)),
+}
+
+
+def by_label(form, integers):
+    """Return a loss that reads or writes a matrix by an index array, the matrix, and feeds."""
+    g = ag.Graph()
+    x, i = g.input("x", (4, 4)), g.input("i", (4,), integers)
+    loss = chain(BY_LABEL[form](chain(x), i)).sum()
+    values = numbers((4, 4), "float32", False)
+    return loss, x, {"x": values, "i": np.array([3, 0, 3, 1], integers)}
+
+
+@pytest.mark.parametrize("integers", INTEGERS)
+@each("form", BY_LABEL)
+def test_index_arrays_of_any_dtype_are_rows_forward_and_backward(form, integers):
+    loss, x, feeds = by_label(form, integers)
+    assert check([loss], feeds) == ["table"]
+    assert {*check([loss], feeds, backward=True, wrt=[x])} <= {"table", "last_writes"}
+
+
+def laid_otherwise(value):
+    """Return arrays of the same numbers in other layouts: with gaps, and in Fortran's order."""
+    spread = np.zeros((*value.shape, 2), value.dtype)
+    spread[..., 0] = value
+    return spread[..., 0], np.asfortranarray(value), value[::-1].copy()[::-1]
+
+
+@each("form", BY_LABEL)
+def test_feeds_of_any_layout_are_indexed_with_the_same_bits(form):
+    loss, x, feeds = by_label(form, "int32")
+    for name in feeds:
+        for other in laid_otherwise(feeds[name]):
+            check([loss], feeds | {name: other}, backward=True, wrt=[x])
+
+
+@each("form", BY_LABEL)
+@each("wrong", [4, -5, 127])
+def test_an_index_array_that_names_nothing_fails_as_from_python_in_every_form(wrong, form):
+    loss, x, feeds = by_label(form, "int8")
+    bad, texts = feeds | {"i": np.array([3, wrong, 3, wrong], np.int8)}, []
+    for kind, options in ((ag.LispMachine, {}), (ag.TapeMachine, {"native": "wait"})):
+        with kind([loss], wrt=[x], **options) as machine:
+            good = machine.run_sync(feeds, backward=True)[x].grad
+            for backward in (False, True):
+                with pytest.raises(NodeError, match="ind(ex|ices)") as failed:
+                    machine.run_sync(bad, backward=backward)
+                texts.append(str(failed.value))
+            assert machine.run_sync(feeds, backward=True)[x].grad.tobytes() == good.tobytes()
+    assert texts[:2] == texts[2:]
+
+
+@each("form", [lambda x, i, v: ops.gather(x, 1, i), lambda x, i, v: ops.scatter_add(x, 1, i, v)])
+def test_sizes_of_a_run_that_do_not_fit_an_index_fail_as_from_python(form, caplog):
+    g = ag.Graph()
+    x, i, v = g.input("x", ("n", 4)), g.input("i", ("m", 2), "int64"), g.input("v", ("m", 2))
+    loss = chain(form(chain(x), i, v)).sum()
+    feeds = {name: np.zeros((6, 2), dtype) for name, dtype in (("i", "int64"), ("v", "float32"))}
+    with ag.TapeMachine([loss], native="wait") as machine:
+        machine.run_sync(feeds | {"x": np.ones((6, 4), "float32")})
+        with pytest.raises(NodeError, match="index 3 is out of bounds for axis 0 with size 3"):
+            machine.run_sync(feeds | {"x": np.ones((3, 4), "float32")})
+    assert not caplog.records
 
 
 def test_an_index_array_that_names_nothing_fails_as_from_python():
@@ -194,6 +307,19 @@ def test_a_scatter_refuses_an_index_of_which_the_product_with_the_width_wraps():
         pytest.raises(NodeError, match=f"index 0 or {1 << 62} is out of bounds for dim 6"),
     ):
         machine.run_sync(feeds | {"i": np.array([0, 1 << 62, 0])})
+
+
+@pytest.mark.usefixtures("values_share_memory")
+def test_views_of_constants_are_rows():
+    x, many = ag.Graph().input("x", (6, 4)), numbers((4, 6), "float32", False)
+    turned = x.graph.constant(many).transpose()
+    wide = ops.broadcast_to(x.graph.constant(many[0, :4]), (6, 4))
+    in_other_order = x.graph.constant(np.asfortranarray(many))
+    feeds = {"x": numbers((6, 4), "float32", False)}
+    assert check([chain(chain(x) * turned + wide), turned, wide], feeds) == ["table"]
+    loss = (chain(x) * turned - wide).sum()
+    assert check([loss, turned[1:]], feeds, backward=True, wrt=[x]) == ["table"]
+    check([chain((x * in_other_order.transpose()).sum(0)), in_other_order[1:]], feeds)
 
 
 # -- kinds of steps --------------------------------------------------------------------------------

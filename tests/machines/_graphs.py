@@ -18,10 +18,6 @@ def _first(a):
     return a[0] if a.ndim and a.shape[0] in (2, 3, 4) else a
 
 
-def _rows(a, index):
-    return a[index] if a.ndim and a.shape[0] == 4 else a * 2
-
-
 def _last_axis(op):
     return lambda a: op(a, axis=-1) if a.ndim else op(a)
 
@@ -66,6 +62,35 @@ BINARY = {
     "stack": lambda a, b: ops.stack([a, b]) if a.ndim == 1 else ops.add(a, b),
     "dot": lambda a, b: ops.tanh(ops.dot(a, b)) if a.ndim == b.ndim == 1 else a * 0.5 + b,
 }
+# Each with the dims of 4 that it needs: the first, the last, or both.
+BY_INDEX = {
+    "rows": (lambda a, i: a[i], "first"),
+    "columns": (lambda a, i: a[..., i], "last"),
+    "entries": (lambda a, i: a[i, i[::-1]], "both"),
+    "along columns": (lambda a, i: ops.gather(a, 0, ops.stack([i, i], 1)), "both"),
+    "along rows": (lambda a, i: ops.take_along_axis(a, ops.expand_dims(i, 0), 1), "both"),
+    "rows added": (lambda a, i: ops.index_add(a, 0, i, a[:3] * 0.5), "first"),
+    "columns added": (lambda a, i: ops.index_add(a, -1, i, a[..., :3] * 0.5), "last"),
+    "entries added": (lambda a, i: ops.index_put(a, (i, i), a[0, :3], accumulate=True), "both"),
+    "rows put": (lambda a, i: ops.index_put(a, i, a[1:] - a[:1]), "first"),
+    "columns put": (lambda a, i: ops.index_put(a, (..., i), a[..., 1:]), "last"),
+    "entries scattered": (lambda a, i: ops.scatter(a, 1, ops.stack([i, i]), a[1:3, :3]), "both"),
+}
+INDEX_DTYPES = ["int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"]
+
+
+def _by_index(draw, a, index):
+    form, dims = BY_INDEX[draw(st.sampled_from(sorted(BY_INDEX)))]
+    fits = {"first": a.shape[:1] == (4,), "last": a.shape[-1:] == (4,), "both": a.shape == (4, 4)}
+    return form(a, index) if fits[dims] else a * 2
+
+
+def _index(draw, rng, graph, count):
+    """Return an index array as an input, and feeds for it; negative ones count from the end."""
+    dtype = draw(st.sampled_from(INDEX_DTYPES))
+    low = 0 if dtype[0] == "u" else -4
+    node = graph.input("index", (3,), dtype)
+    return node, [{"index": rng.integers(low, 4, 3).astype(dtype)} for _ in range(count)]
 
 
 def _grow(draw, pool, unary, binary, index, max_ops):
@@ -76,14 +101,14 @@ def _grow(draw, pool, unary, binary, index, max_ops):
             st.integers(0, len(pool) - 1), st.integers(max(0, len(pool) - 3), len(pool) - 1)
         )
         a, b = pool[draw(picks)], pool[draw(picks)]
-        kind = draw(st.sampled_from(["unary", "binary", "binary", "rows"]))
+        kind = draw(st.sampled_from(["unary", "binary", "binary", "index"]))
         try:
             if kind == "unary":
                 node = unary[draw(st.sampled_from(sorted(unary)))](a)
             elif kind == "binary":
                 node = binary[draw(st.sampled_from(sorted(binary)))](a, b)
             else:
-                node = _rows(a, index)
+                node = _by_index(draw, a, index)
         except (ShapeError, GraphTypeError):
             continue  # the draw does not fit; another one will
         if any(node is other for other in pool):
@@ -108,7 +133,7 @@ def graphs(draw, dtype=None, max_ops=14, feed_count=2):
         graph.parameter("s", np.asarray(rng.normal(), dtype)),
         graph.constant(rng.normal(size=(4,)).astype(dtype)),
     ]
-    index = graph.input("index", (3,), "int64")
+    index, places = _index(draw, rng, graph, feed_count)
     _grow(draw, pool, UNARY, BINARY, index, max_ops)
     floats = [node for node in pool if node.op.name != "constant"]
     chosen = st.lists(st.sampled_from(range(len(floats))), min_size=1, max_size=3)
@@ -122,7 +147,7 @@ def graphs(draw, dtype=None, max_ops=14, feed_count=2):
         draw(st.sampled_from([1, 2, 3, 0] if _total(outputs) else [1, 2, 3]))
         for _ in range(feed_count)
     ]
-    feeds = [_feeds(rng, size, dtype) for size in sizes]
+    feeds = [{**_feeds(rng, size, dtype), **of} for size, of in zip(sizes, places, strict=True)]
     backward = [_seeds(draw, rng, outputs, size, dtype) for size in sizes]
     directions = [floats[i] for i in draw(st.lists(st.integers(0, len(floats) - 1), max_size=3))]
     tangents = [{node: _like(rng, node, size, dtype) for node in directions} for size in sizes]
@@ -181,7 +206,7 @@ def graphs_of_other_dtypes(draw, max_ops=14):
         graph.parameter("s", _numbers(rng, (), moved)),
         graph.constant(_numbers(rng, (4,), kept)),
     ]
-    fed, index = pool[:2], graph.input("index", (3,), "int64")
+    fed, (index, places) = pool[:2], _index(draw, rng, graph, 2)
     _grow(draw, pool, OTHER_UNARY, OTHER_BINARY, index, max_ops)
     outputs = [pool[i] for i in draw(st.lists(st.integers(0, len(pool) - 1), max_size=3))]
     outputs = [node for node in (*outputs, pool[-1]) if node.op.name != "constant"] or fed[:1]
@@ -192,7 +217,7 @@ def graphs_of_other_dtypes(draw, max_ops=14):
 
     seeded = [node for node in outputs if node.dtype.kind in "fc"]
     moving = [node for node in pool[:4] if node.dtype.kind in "fc"]
-    feeds = [{**like(fed, size), "index": rng.integers(0, 4, 3)} for size in sizes]
+    feeds = [{**like(fed, size), **of} for size, of in zip(sizes, places, strict=True)]
     backward = [like(seeded, size) or None for size in sizes]
     return Example(graph, outputs, None, feeds, backward, [like(moving, size) for size in sizes])
 
@@ -216,7 +241,6 @@ def _feeds(rng, size, dtype):
     return {
         "x": rng.normal(size=(size, 4)).astype(dtype),
         "y": rng.normal(size=4).astype(dtype),
-        "index": rng.integers(0, 4, 3),
     }
 
 
