@@ -298,14 +298,15 @@ class Network:
         if spec.index in self.memory_index:
             args += [self.memory_index[spec.index], self.arenas.idle.append]
         args += constants
-        consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
-        for channel, consumer in zip(outs, consumers, strict=True):
+        for channel, (_, number) in zip(outs, (*spec.sends, *spec.bundles), strict=True):
+            consumer = self.tasks[number]
             args += (self._signal(consumer, channel.messages), channel.queue, consumer)
         for i in credited_out:
             held = outs[i].credits
             assert held is not None
             args += [held, held.popleft]
-        args += [index for _, index in spec.results]
+        if spec.results:
+            args += [index for _, index in spec.results]
         task.start(program.make(*args), ports[preferred].messages)
 
     def _lowered(
