@@ -254,14 +254,15 @@ def lower(
             numbers[node.id] = number
         count += len(port.nodes) or 1
     how = _how(spec.steps, bound, long_steps, buffered, leaving, over)
-    within = gaps = kept = ()
+    within: Sequence[tuple[int, int]] = ()
+    gaps: Sequence[tuple[int, int]] = ()
     if len(spec.steps) >= FEWEST_ROWS:  # else there is neither a table nor a part
         within = _stretches(spec.steps, how, tabling)
         gaps = _gaps(spec.steps, how, within, bulky)
-        kept = spec.kept if within or gaps else ()
     if how:
         how[0] &= ~keys.LONG  # the turn has just tested it
     made = _Numbering(numbers, count)
+    kept = spec.kept if within or gaps else ()
     _take(made, spec.steps, kernels, how, (within, gaps), kept, buffered, tabling)
     key = TaskKey(
         tuple(ports),
