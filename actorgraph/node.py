@@ -127,8 +127,8 @@ class Node(_Unfinished):
 
     __slots__ = ()
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         graph: Graph,
         id: int,  # noqa: A002 - the attribute's name
         op: Op,
@@ -139,22 +139,23 @@ class Node(_Unfinished):
         line: Line,
         owner: Node | None = None,
         name: str | None = None,
-    ) -> None:
+    ) -> Self:
         # In a class that can be written: `object.__setattr__` for each field takes twice as long.
-        object.__setattr__(self, "__class__", _Unfinished)
+        self: Any = object.__new__(_Unfinished)
         self.graph = graph
         self.id = id
         self.op = op
         self.inputs = inputs
         self.attrs = attrs if attrs.__class__ is MappingProxyType else MappingProxyType(attrs)
         self.type = type
-        self.dims = type.row.dims  # type: ignore[assignment]  # a node's type has no variables
+        self.dims = type.row.dims
         self.dtype = _dtype_of(type.dtype.name)
         self.checks = checks
         self.line = line
         self.owner = owner
         self._name = name
         self.__class__ = Node
+        return self  # type: ignore[no-any-return]
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse, unless the class declares a property of that name with a setter."""
@@ -360,10 +361,11 @@ class Variable(Node):
     held: Held
     place: int
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        made = Node(*args, **more)  # `_Unfinished` has no room for the fields of this class
-        for name in _Unfinished.__slots__[1:]:
+    def __new__(cls, *args: Any, **more: Any) -> Self:
+        self, made = object.__new__(cls), Node(*args, **more)
+        for name in _Unfinished.__slots__[1:]:  # which has no room for the fields of this class
             object.__setattr__(self, name, getattr(made, name))
+        return self
 
     @property
     def value(self) -> np.ndarray[Any, Any]:

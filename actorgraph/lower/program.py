@@ -254,19 +254,23 @@ def lower(
             numbers[node.id] = number
         count += len(port.nodes) or 1
     how = _how(spec.steps, bound, long_steps, buffered, leaving, over)
-    within = _stretches(spec.steps, how, tabling)
-    gaps = _gaps(spec.steps, how, within, bulky)
-    how[:1] = [one & ~keys.LONG for one in how[:1]]  # the turn has just tested it
+    within: Sequence[tuple[int, int]] = ()
+    gaps: Sequence[tuple[int, int]] = ()
+    if len(spec.steps) >= FEWEST_ROWS:  # else there is neither a table nor a part
+        within = _stretches(spec.steps, how, tabling)
+        gaps = _gaps(spec.steps, how, within, bulky)
+    if how:
+        how[0] &= ~keys.LONG  # the turn has just tested it
     made = _Numbering(numbers, count)
     kept = spec.kept if within or gaps else ()
     _take(made, spec.steps, kernels, how, (within, gaps), kept, buffered, tabling)
     key = TaskKey(
         tuple(ports),
         tuple(made.keys),
-        made.of([node for node, _ in spec.sends]),
-        tuple([made.of(nodes) for nodes, _ in spec.bundles]),
+        tuple([numbers[node.id] for node, _ in spec.sends]),
+        tuple([made.of(nodes) for nodes, _ in spec.bundles]) if spec.bundles else (),
         tuple(spec.exclusive),
-        made.of([node for node, _ in spec.results]),
+        tuple([numbers[node.id] for node, _ in spec.results]) if spec.results else (),
         preferred,
         tuple(credited_in),
         tuple(credited_out),
@@ -282,13 +286,16 @@ class _Numbering:
         self.constants: list[Node] = []
         self.keys: list[StepKey | CallKey] = []
         self.items: list[Node | Subprogram] = []
+        self.parts: list[Subprogram] = []
+        self.kernels: dict[int, None] = {}
 
     def of(self, nodes: Iterable[Node]) -> tuple[int, ...]:
         """Return the numbers of values."""
         return tuple([self.numbers[node.id] for node in nodes])
 
-    def take(self, steps: Sequence[Node], kernels: Iterable[int], how: Iterable[int]) -> None:
+    def take(self, steps: Sequence[Node], kernels: Sequence[int], how: Iterable[int]) -> None:
         """Add steps, each a call of its kernel."""
+        self.kernels.update(dict.fromkeys(kernels))
         numbers, constants, number = self.numbers, self.constants, self.next
         for step, kernel, one in zip(steps, kernels, how, strict=True):
             operands = []
@@ -298,7 +305,8 @@ class _Numbering:
                     constants.append(part)
                     operand = numbers[part.id] = -len(constants)
                 operands.append(operand)
-            self.keys.append(StepKey(kernel, tuple(operands), one))
+            # The constructor of a named tuple takes twice as long.
+            self.keys.append(tuple.__new__(StepKey, (kernel, tuple(operands), one)))
             numbers[step.id] = number
             number += 1
         self.next = number
@@ -316,11 +324,9 @@ class _Numbering:
 
     def program(self, code: Code | SteppingCode, steps: Sequence[Node]) -> Program:
         """Return the finished program."""
-        chosen = dict.fromkeys([key.kernel for key in self.keys if isinstance(key, StepKey)])
-        parts = [one for one in self.items if isinstance(one, Subprogram)]
         return Program(
-            code, steps, self.numbers, tuple(self.constants), self.items, parts, tuple(chosen),
-            self.sizes() if parts else (),
+            code, steps, self.numbers, tuple(self.constants), self.items, self.parts,
+            tuple(self.kernels), self.sizes() if self.parts else (),
         )  # fmt: skip
 
 
@@ -405,7 +411,8 @@ def _call(
     key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True, sizes)
     program = inner.program(stepping_code(key) or direct_code(key), own)
     written = sum([one & keys.INTO > 0 for one in own_how])
-    made.items.append(Subprogram(program, tuple(chosen), written, stretch))
+    made.parts.append(Subprogram(program, tuple(chosen), written, stretch))
+    made.items.append(made.parts[-1])
     made.keys.append(CallKey(made.of(given), len(returned), bool(written)))
     made.numbers.update({node.id: number for number, node in enumerate(returned, made.next)})
     made.next += len(returned)

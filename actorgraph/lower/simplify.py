@@ -158,9 +158,14 @@ class _Equals:
             if not add or not is_pure(node.op):
                 return None
             seen = self._seen[node.op] = {}
-        key: Hashable = (
-            part, *[self._number(one) if one.op is CONSTANT else one.id for one in node.inputs],
-        )  # fmt: skip
+        key: Hashable
+        if len(node.inputs) == 2:  # mostly; a comprehension takes twice as long
+            x, y = node.inputs
+            number = self._number(x) if x.op is CONSTANT else x.id
+            key = part, number, self._number(y) if y.op is CONSTANT else y.id
+        else:
+            numbers = [self._number(one) if one.op is CONSTANT else one.id for one in node.inputs]
+            key = part, *numbers
         attrs = node.attrs
         if attrs:
             known = self._keys.get(id(attrs))

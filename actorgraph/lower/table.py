@@ -439,7 +439,7 @@ class Stretch:
         large = {number for number, (_, begin, end) in free.items() if end - begin >= _SHARED_BYTES}
         shared = [step for step in self.steps if step.id in large]
         arrays: dict[Any, Node] = {}
-        for step in sorted(shared, key=lambda one: one.id not in results):
+        for step in (*[step for step in shared if step.id in results], *shared):
             arrays.setdefault((free[step.id], step.dims, step.dtype), step)
         return copied, {
             step: arrays[free[step.id], step.dims, step.dtype]

@@ -484,9 +484,11 @@ class _Writer:
         params += ["kb", "give"] if self.outs else []
         params += self.constants
         targets = range(len(key.sends) + len(key.bundles))
-        params += [f"{letter}{i}" for i in targets for letter in ("o", "a", "t")]
-        params += [f"{letter}{i}" for i in key.credited_out for letter in ("x", "y")]
-        params += [f"i{i}" for i in range(len(key.results))]
+        last = [f"{letter}{i}" for i in targets for letter in ("o", "a", "t")]
+        last += [f"{letter}{i}" for i in key.credited_out for letter in ("x", "y")]
+        last += [f"i{i}" for i in range(len(key.results))]
+        together = 3 * (len(key.sends) - 1) if len(key.sends) > _MANY else 0
+        params += ["*rest"] if together else last
         self.body += [f"def actor({', '.join(params)}):"]
         self.body += ["    arena = None"] if self.outs else []
         # The port that fills last comes first: earlier messages wake nobody.
@@ -497,9 +499,11 @@ class _Writer:
                 f"    queues = {', '.join(self.queues)}",
                 f"    takes = {', '.join([f'p{i}' for i in range(len(key.ports))])}",
             ]
-        if len(key.sends) > _MANY:
-            known = [f"(o{i}, a{i}, t{i})" for i in range(len(key.sends) - 1)]
-            self.body += [f"    targets = {', '.join(known)}"]
+        if together:
+            self.body += [
+                f"    targets = [*zip(*[iter(rest[:{together}])] * 3)]",
+                f"    {', '.join(last[together:])}, = rest[{together}:]",
+            ]
         self.body += ["    push = yield", "    while True:"]
 
     def _waits(self) -> None:

@@ -283,11 +283,10 @@ class Network:
             held, producer = ports[i].credits, self.tasks[producers[i]]
             assert held is not None
             credited.append((held.append, self._signal(producer, held), producer))
-        consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
-        targets = [
-            (self._signal(consumer, channel.messages), channel.queue, consumer)
-            for channel, consumer in zip(outs, consumers, strict=True)
-        ]
+        targets: list[tuple[Any, Any, Task]] = []
+        for channel, (_, number) in zip(outs, (*spec.sends, *spec.bundles), strict=True):
+            consumer = self.tasks[number]
+            targets.append((self._signal(consumer, channel.messages), channel.queue, consumer))
         spent: list[Any] = [outs[i].credits for i in credited_out]
         if spec.index in self.callings:
             steps = self._calling_steps(task, kernels)
@@ -310,7 +309,8 @@ class Network:
         args += chain.from_iterable(targets)
         for credits_ in spent:
             args += [credits_, credits_.popleft]
-        args += [index for _, index in spec.results]
+        if spec.results:
+            args += [index for _, index in spec.results]
         task.start(program.make(*args), ports[preferred].messages)
 
     def _lowered(

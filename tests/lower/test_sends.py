@@ -1,5 +1,8 @@
 """In which order a task sends a value to those that take it."""
 
+import numpy as np
+import pytest
+
 import actorgraph as ag
 from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.joint import Mode, join
@@ -32,3 +35,19 @@ def test_values_that_travel_together_are_in_build_order():
 
     [bundle] = [port for port in taker.ports if port.kind == "bundle"]
     assert bundle.nodes == joint.order[:20]
+
+
+@pytest.mark.parametrize("capacity", [None, 1])
+def test_a_value_goes_to_many_tasks_to_the_task_that_saves_it_and_to_the_caller(capacity):
+    x = ag.Graph().parameter("x", np.array([0.1, 0.2]))
+    value = ag.ops.tanh(x)
+    loss = ag.ops.stack([ag.ops.exp(value * (1.0 + i)) for i in range(40)]).sum()
+    with ag.LispMachine([loss, value]) as machine:
+        wanted = machine.run_sync({}, backward=True)
+    with ag.ActorMachine([loss, value], fuse="none", capacity=capacity) as machine:
+        for run in [machine.start({}, backward=True) for _ in range(3)]:
+            got = run.result()
+            assert got[loss].value == wanted[loss].value
+            np.testing.assert_array_equal(got[value].value, wanted[value].value)
+            np.testing.assert_array_equal(got[x].grad, wanted[x].grad)
+        assert "targets = [*zip(" in machine.source
