@@ -25,13 +25,7 @@ MOST = 1_000_000
 _F = TypeVar("_F", bound=Callable[[], object])
 _S = TypeVar("_S", bound=str)
 _LAST = (1 << 63) - 1
-_COUNTED = (
-    "epochs",
-    "every",
-    "every_steps",
-    "max_bytes",
-    "steps",
-)  # no memory is allocated for each
+_COUNTED = ("epochs", "every", "every_steps", "max_bytes", "steps")  # they allocate nothing
 _MOST = {**dict.fromkeys(_COUNTED, _LAST), "workers": 1 << 16}
 
 

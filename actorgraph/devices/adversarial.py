@@ -25,7 +25,8 @@ from actorgraph.devices.events import Event
 _AHEAD = 0.3
 """Probability that a lane does one thing more after something was put."""
 
-_Step: TypeAlias = "Callable[[], object] | _Wait"
+_Step: TypeAlias = Callable[[], object] | Event
+"""A call, or a wait for an event."""
 
 
 @final
@@ -81,11 +82,6 @@ class Adversary(Device):
 _all: list[ref[Adversary]] = []
 
 
-class _Wait:
-    def __init__(self, event: Event) -> None:
-        self.event = event
-
-
 class _LateEvent(Event):
     """An event whose device does work when somebody waits for it."""
 
@@ -119,7 +115,7 @@ class _LateQueue(Queue):
         return event
 
     def wait(self, event: Event) -> None:
-        self.put(_Wait(event))
+        self.put(event)
 
     def free(self, cell: Cell) -> None:
         self.put(partial(_poison, cell))
@@ -140,15 +136,15 @@ class _LateQueue(Queue):
     def may_go_on(self) -> bool:
         """Return whether the queue has something to do that is not a blocked wait."""
         first = self._todo[0] if self._todo and not self._busy else None
-        if isinstance(first, _Wait):
-            return first.event.passed or not isinstance(first.event, _LateEvent)
+        if isinstance(first, Event):
+            return first.passed or not isinstance(first, _LateEvent)
         return first is not None
 
     def go_on(self) -> None:
         """Do the first thing; it may make other lanes go on, but never this one."""
         step, self._busy = self._todo.popleft(), True
         try:
-            (step.event.block if isinstance(step, _Wait) else step)()
+            (step.block if isinstance(step, Event) else step)()
         finally:
             self._busy = False
 

@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple, Self
 
@@ -288,11 +289,11 @@ class Job:
         if not (own or made):
             return
         where = self._where() if own else None
-        checks = (*made, *[check.replaced(where=check.where or where) for check in own])
+        checks = (*made, *[replace(check, where=check.where or where) for check in own])
         if self.leaves:
             fetch = self.lane.device.to_host
             checks = tuple([
-                check.replaced(bad=fetch(check.bad), numbers=tuple(map(fetch, check.numbers)))
+                replace(check, bad=fetch(check.bad), numbers=tuple(map(fetch, check.numbers)))
                 for check in checks
             ])  # fmt: skip
             self.cell.on_host = True

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, NamedTuple, final
 from weakref import ref
 
@@ -248,7 +249,7 @@ class GraphInstance:
                     self._results = self._played(root)
         # Flags are copied, since they may outlive the results, whose memory is reused.
         pending.checks += [
-            one.replaced(bad=one.bad.copy(), numbers=tuple([x.copy() for x in one.numbers]))
+            replace(one, bad=one.bad.copy(), numbers=tuple([x.copy() for x in one.numbers]))
             for one in self._checks
         ]
         return self._results
@@ -350,7 +351,7 @@ class GraphInstance:
         made = step.call(*operands)
         if checks:
             where = step.node, tuple(map(described, operands)), self.lane.device.name
-            self._checks += [one.replaced(where=where) for one in checks]
+            self._checks += [replace(one, where=where) for one in checks]
         return made
 
 

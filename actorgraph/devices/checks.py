@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any, final
 
 
@@ -15,28 +16,19 @@ class Failed(Exception):
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class Check:
     """A condition on values that is only evaluated when the host reads the result.
 
-    Attributes
-    ----------
-    bad : array of rank 0
-        Whether the values violate it.
-    kind, text, numbers
-        ``kind(text.format(*numbers))`` is raised then.
-    where : (Node, tuple of str, str), optional
-        The node, its inputs and the device of the job.
+    ``kind(text.format(*numbers))`` is raised then, if it is violated.
     """
 
-    def __init__(
-        self, bad: Any, kind: type[Exception], text: str, numbers: tuple[Any, ...] = (),
-        where: tuple[Any, tuple[str, ...], str] | None = None,
-    ) -> None:  # fmt: skip
-        self.bad, self.kind, self.text, self.numbers, self.where = bad, kind, text, numbers, where
-
-    def replaced(self, **changes: Any) -> Check:
-        """Return a check with other values of some attributes."""
-        return Check(**{**vars(self), **changes})
+    bad: Any  # array of rank 0: whether the values violate it
+    kind: type[Exception]
+    text: str
+    numbers: tuple[Any, ...] = ()
+    # The node, its inputs and the device of the job.
+    where: tuple[Any, tuple[str, ...], str] | None = None
 
     def raised(self) -> None:
         """Raise if the condition is violated; `bad` must be on the host."""

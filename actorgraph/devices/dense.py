@@ -16,8 +16,7 @@ change last bits against NumPy, and no floating-point error is reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, gcd, inf, prod
@@ -94,59 +93,13 @@ class Tile:
         return "\n".join([head, "work:", *text.lines, "  ret void", "}"])
 
 
-@dataclass
-class _Loop:
-    """The index of a loop, and its carried values at the begin and at the end of the body."""
-
-    index: str
-    before: list[str]
-    after: list[str]
-
-
 class TileCode(VectorLines):
-    """Writes a function with loops, branches and calls of tiles."""
+    """Writes a function with branches and calls of tiles."""
 
     def __init__(self, name: str, char: str, lanes: int) -> None:
         super().__init__(char, lanes)
-        self.name, self.char, self.wide = name, char, lanes * self.size
-        self._labels: list[str] = []
-        self.block = "work"
+        self.name, self.block = name, "work"
         self._tiles: dict[Tile, str] = {}
-
-    @contextmanager
-    def loop(self, count: int | str, *begin: str) -> Iterator[_Loop]:
-        """Write a loop around the code of the `with` block, which carries values.
-
-        It has at least one trip; the count may be the name of a value.
-        """
-        state = _Loop("0", [*begin], [*begin])
-        if count == 1:
-            yield state
-            return
-        i, before = f"%i{len(self._labels)}", self.block
-        label = self._labelled("loop")
-        state.index, place = i, len(self.lines)
-        state.before = [f"{i}.c{k}" for k in range(len(begin))]
-        state.after = [*state.before]
-        self.lines += [""] * (1 + len(begin))
-        yield state
-        self.lines += [
-            f"  {i}.next = add i64 {i}, 1", f"  {i}.more = icmp slt i64 {i}.next, {count}",
-            f"  br i1 {i}.more, label %{label}, label %{label}.over",
-        ]  # fmt: skip
-        starts = [(i, "0", f"{i}.next", "i64")]
-        starts += [(*one, self.type) for one in zip(state.before, begin, state.after, strict=True)]
-        self.lines[place : place + len(starts)] = [
-            f"  {one} = phi {kind} [{first}, %{before}], [{after}, %{self.block}]"
-            for one, first, after, kind in starts
-        ]
-        self.label(f"{label}.over")
-
-    @contextmanager
-    def each(self, count: int | str) -> Iterator[str]:
-        """Write a loop without carried values; its index is a name or a number."""
-        with self.loop(count) as state:
-            yield state.index
 
     def pieces(self, total: int, size: int, write: Callable[[int, tuple[str, int]], None]) -> None:
         """Write code for pieces of a size, and for the rest: ``write(count, (i, unit))``.
@@ -160,18 +113,6 @@ class TileCode(VectorLines):
         if rest:
             write(rest, ("1", whole * size))
 
-    def _labelled(self, name: str) -> str:
-        label = f"{name}{len(self._labels)}"
-        self._labels.append(label)
-        self.lines.append(f"  br label %{label}")
-        self.label(label)
-        return label
-
-    def label(self, label: str) -> None:
-        """Begin a block, which earlier code branches to."""
-        self.lines.append(f"{label}:")
-        self.block = label
-
     def either(
         self, index: str, last: int, one: Callable[[], None], other: Callable[[], None]
     ) -> None:
@@ -179,7 +120,7 @@ class TileCode(VectorLines):
         if not last:
             other()
             return
-        label = self._labelled("either")
+        label = self.labelled("either")
         test = self.new(f"icmp slt i64 {index}, {last}")
         self.lines.append(f"  br i1 {test}, label %{label}.yes, label %{label}.no")
         for name, write in (("yes", one), ("no", other)):
@@ -187,16 +128,6 @@ class TileCode(VectorLines):
             write()
             self.lines.append(f"  br label %{label}.over")
         self.label(f"{label}.over")
-
-    def at(self, base: str, *terms: tuple[str, int | str], by: int = 0) -> str:
-        """Return the address ``base + sum(index * size) + by``; sizes may be names of values."""
-        for index, size in terms:
-            if index.isdigit() and isinstance(size, int):
-                by += int(index) * size
-            elif size:
-                far = self.new(f"mul i64 {index}, {size}")
-                base = self.new(f"getelementptr i8, ptr {base}, i64 {far}")
-        return self.new(f"getelementptr i8, ptr {base}, i64 {by}") if by else base
 
     def divided(self, number: str, *counts: int) -> list[str]:
         """Return the multi-index of a number, last axis fastest, with an unbounded first axis."""
@@ -210,10 +141,6 @@ class TileCode(VectorLines):
         """Call a tile."""
         called = self._tiles.setdefault(tile, f"{self.name}.{len(self._tiles)}")
         self.lines.append(f"  call void @{called}(ptr {x}, ptr {y}, ptr {z})")
-
-    def store(self, value: str, at: str) -> None:
-        """Store a vector."""
-        self.lines.append(f"  store {self.type} {value}, ptr {at}, align {self.size}")
 
     def across(self, value: str, how: str) -> str:
         """Return a vector of copies of the sum, or the maximum, of a vector's numbers."""

@@ -185,7 +185,7 @@ def _by_rows(loop: Routine, x: Array, axes: tuple[int, ...], begin: float | None
     step = 0 if x.ndim - 1 in axes else x.itemsize
     for index in np.ndindex(x.shape[:-1]):
         into = result[tuple([0 if i in axes else place for i, place in enumerate(index)])]
-        _call(loop, [into, x[index], into], x.shape[-1], (step, x.itemsize, step))
+        call(loop, [into, x[index], into], x.shape[-1:], (step, x.itemsize, step))
     return result
 
 
@@ -218,7 +218,7 @@ def _agrees(loop: Routine, ufunc: np.ufunc, chars: str) -> bool:
         result = np.empty(length, chars[-1])
         with np.errstate(all="ignore"):
             expected = ufunc(*arrays)
-        _call(loop, [*arrays, result], length)
+        call(loop, [*arrays, result], [length])
         if expected.dtype != result.dtype or expected.tobytes() != result.tobytes():
             return False
     return True
@@ -233,7 +233,7 @@ def _keeps_flags(loop: Routine, chars: str) -> bool:
         for first in (arrays[0].itemsize, 0):
             strides = [first, *[array.itemsize for array in arrays[1:]]]
             library.feraiseexcept(ALL_ERRORS)
-            _call(loop, arrays, length, strides)
+            call(loop, arrays, [length], strides)
             if library.fetestexcept(ALL_ERRORS) != ALL_ERRORS:
                 return False
     library.feclearexcept(ALL_ERRORS)
@@ -247,16 +247,15 @@ def _values(char: str, length: int, seed: int) -> Array:
     return values.astype(char)
 
 
-def _call(
-    loop: Routine, arrays: Sequence[Array], length: int, strides: Sequence[int] | None = None
-) -> None:
-    call(loop, arrays, [length], strides or [array.itemsize for array in arrays])
-
-
 def call(
-    loop: Routine, arrays: Sequence[Array], dims: Sequence[int], strides: Sequence[int]
-) -> None:
-    """Call a loop as the interpreter of tables does; the caller must check the bounds."""
+    loop: Routine, arrays: Sequence[Array], dims: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> None:  # fmt: skip
+    """Call a loop as the interpreter of tables does; the caller must check the bounds.
+
+    Without strides arrays are contiguous.
+    """
+    strides = strides or [array.itemsize for array in arrays]
     args = (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
     sizes = (ctypes.c_ssize_t * len(dims))(*dims)
     steps = (ctypes.c_ssize_t * len(strides))(*strides)

@@ -262,9 +262,8 @@ class Runtime:
         A cast is named by the codes of two dtypes, ``"cast_fd"``; 0 is returned if there is none.
         """
         cast = name.removeprefix("cast_")
-        if cast != name:
-            name = "cast_" + "_".join(map(str, map(ord, cast))) if cast in CASTS else ""
-        return int(self._engine.get_function_address(name)) if name else 0
+        known = cast in (name, *CASTS)
+        return int(self._engine.get_function_address(name)) if known else 0
 
     def _make(self, directory: str) -> None:
         from actorgraph.devices.loops import are_readable  # it imports this module

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import ast
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import factorial, gcd, nan
 from typing import NamedTuple
@@ -117,6 +119,15 @@ def lanes_of(char: str, count: int) -> int:
     return gcd(count, registers()[0] // np.dtype(char).itemsize)
 
 
+@dataclass
+class Loop:
+    """The index of a loop, and its carried values at the begin and at the end of the body."""
+
+    index: str
+    before: list[str]
+    after: list[str]
+
+
 class VectorLines:
     """Writes instructions on vectors of `lanes` numbers, or on single numbers if that is 0.
 
@@ -128,8 +139,9 @@ class VectorLines:
         self, char: str, lanes: int, lines: list[str] | None = None,
         texts: Mapping[str, str] | None = None, exact: bool = False,
     ) -> None:  # fmt: skip
-        self.kind = "float" if char == "f" else "double"
+        self.char, self.kind = char, "float" if char == "f" else "double"
         self.lanes, self.size = lanes, np.dtype(char).itemsize
+        self.wide = lanes * self.size
         types = self.kind, "i1", "i32"
         self.type, self.bits, self.whole = [f"<{lanes} x {k}>" for k in types] if lanes else types
         self._suffix = f"{f'v{lanes}' if lanes else ''}f{8 * self.size}"
@@ -138,6 +150,8 @@ class VectorLines:
         self._is_widest = char == "f" and 4 * lanes == registers()[0] == 64
         self._exact, self._load = exact, "load volatile" if exact else "load"
         self.constants: dict[str, str] = {}
+        self.block = "entry"  # the label of the block that is written
+        self._labels: list[str] = []
 
     def new(self, instruction: str) -> str:
         """Add an instruction; return the name of its result."""
@@ -185,6 +199,10 @@ class VectorLines:
     def load(self, address: str) -> str:
         """Load a vector."""
         return self.new(f"{self._load} {self.type}, ptr {address}, align {self.size}")
+
+    def store(self, value: str, at: str) -> None:
+        """Store a vector."""
+        self.lines.append(f"  store {self.type} {value}, ptr {at}, align {self.size}")
 
     def shuffled(self, one: str, other: str, places: Sequence[int]) -> str:
         """Return the numbers at some places of two vectors, which are one behind the other."""
@@ -241,6 +259,66 @@ class VectorLines:
                 return self.call(name, *[self.write(part, names) for part in parts])
             case part:
                 return self.number(float(ast.literal_eval(part)))
+
+    def at(self, base: str, *terms: tuple[str, int | str], by: int = 0) -> str:
+        """Return the address ``base + sum(index * size) + by``; sizes may be names of values."""
+        for index, size in terms:
+            if index.isdigit() and isinstance(size, int):
+                by += int(index) * size
+            elif size:
+                far = self.new(f"mul i64 {index}, {size}")
+                base = self.new(f"getelementptr i8, ptr {base}, i64 {far}")
+        return self.new(f"getelementptr i8, ptr {base}, i64 {by}") if by else base
+
+    @contextmanager
+    def loop(self, end: int | str, *begin: str, first: str = "0", step: int = 1) -> Iterator[Loop]:
+        """Write a loop around the code of the `with` block, which carries values.
+
+        Its index goes by steps from `first` to an end, perhaps names of values, and takes at least
+        one value.
+        """
+        state = Loop("0", [*begin], [*begin])
+        if end == step:
+            yield state
+            return
+        i, before = f"%i{len(self._labels)}", self.block
+        label = self.labelled("loop")
+        state.index, place = i, len(self.lines)
+        state.before = [f"{i}.c{k}" for k in range(len(begin))]
+        state.after = [*state.before]
+        self.lines += [""] * (1 + len(begin))
+        yield state
+        self.lines += [
+            f"  {i}.next = add i64 {i}, {step}",
+            f"  {i}.more = icmp slt i64 {i}.next, {end}",
+            f"  br i1 {i}.more, label %{label}, label %{label}.over",
+        ]  # fmt: skip
+        starts = [(i, first, f"{i}.next", "i64")]
+        starts += [(*one, self.type) for one in zip(state.before, begin, state.after, strict=True)]
+        self.lines[place : place + len(starts)] = [
+            f"  {one} = phi {kind} [{start}, %{before}], [{after}, %{self.block}]"
+            for one, start, after, kind in starts
+        ]
+        self.label(f"{label}.over")
+
+    @contextmanager
+    def each(self, end: int | str, *, first: str = "0", step: int = 1) -> Iterator[str]:
+        """Write a loop without carried values; its index is a name or a number."""
+        with self.loop(end, first=first, step=step) as state:
+            yield state.index
+
+    def labelled(self, name: str) -> str:
+        """Begin a block after what was written; return its label."""
+        label = f"{name}{len(self._labels)}"
+        self._labels.append(label)
+        self.lines.append(f"  br label %{label}")
+        self.label(label)
+        return label
+
+    def label(self, label: str) -> None:
+        """Begin a block, which earlier code branches to."""
+        self.lines.append(f"{label}:")
+        self.block = label
 
     def _series(self, numbers: Sequence[float], x: str) -> str:
         result = self.number(numbers[0])
@@ -399,45 +477,34 @@ def elements_text(
     - `written`: where values are stored, by name
     - `exact`: whether bits must be NumPy's
     """
-    _, columns = sizes
+    columns = sizes[1]
     text = VectorLines(char, lanes_of(char, columns), exact=exact)
-    text.lines += [f"define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{", "entry:"]
-
-    def further(base: str, shift: int | str) -> str:
-        return text.new(f"getelementptr i8, ptr {base}, i64 {shift}")
-
-    bases = text.new(f"load ptr, ptr {further('%args', 8 * MOST_ARGUMENTS)}")
     arrays = {key: one for key, one in {**read, **written}.items() if isinstance(one, Pointer)}
+    bases = text.new(f"load ptr, ptr {text.at('%args', by=8 * MOST_ARGUMENTS)}")
     begins = {
-        key: further(text.new(f"load ptr, ptr {further(bases, 8 * one.base)}"), one.offset)
+        key: text.at(text.new(f"load ptr, ptr {text.at(bases, by=8 * one.base)}"), by=one.offset)
         for key, one in arrays.items()
     }
-    first, last = [text.new(f"load i64, ptr {further('%dims', 8 * place)}") for place in (0, 1)]
-    entry = len(text.lines)
-    text.lines += [
-        "  br label %row", "row:", f"  %r = phi i64 [{first}, %entry], [%r.next, %row.end]"
-    ]  # fmt: skip
-    lies = {
-        key: further(begins[key], text.new(f"mul i64 %r, {one.outer}"))
-        for key, one in arrays.items()
-    }
-    text.lines += ["  br label %each", "each:", "  %i = phi i64 [0, %row], [%i.next, %each]"]
-    byte = text.new(f"mul i64 %i, {text.size}")
-    now = {key: further(lies[key], byte if one.inner else 0) for key, one in arrays.items()}
-    values = {}
-    for key, given in read.items():
-        if isinstance(given, Pointer):
-            values[key] = (text.load if given.inner else text.spread)(now[key])
-        else:
-            values[key] = text.number(given)
-    for key, expression, names in lines:
-        values[key] = text.write(expression, {short: values[long] for short, long in names.items()})
-    for key in written:
-        text.lines.append(f"  store {text.type} {values[key]}, ptr {now[key]}, align {text.size}")
+    first, last = [text.new(f"load i64, ptr {text.at('%dims', by=8 * place)}") for place in (0, 1)]
+    entry, values = len(text.lines), dict[str, str]()
+    with text.each(last, first=first) as r:
+        rows = {key: text.at(begins[key], (r, one.outer)) for key, one in arrays.items()}
+        with text.each(columns, step=text.lanes) as i:
+            now = {
+                key: text.at(rows[key], (i, text.size if one.inner else 0))
+                for key, one in arrays.items()
+            }
+            for key, given in read.items():
+                if isinstance(given, Pointer):
+                    values[key] = (text.load if given.inner else text.spread)(now[key])
+                else:
+                    values[key] = text.number(given)
+            for key, expression, names in lines:
+                known = {short: values[long] for short, long in names.items()}
+                values[key] = text.write(expression, known)
+            for key in written:
+                text.store(values[key], now[key])
     return "\n".join([
-        *text.lines[:entry], *text.constants.values(), *text.lines[entry:],
-        f"  %i.next = add i64 %i, {text.lanes}", f"  %i.more = icmp slt i64 %i.next, {columns}",
-        "  br i1 %i.more, label %each, label %row.end", "row.end:", "  %r.next = add i64 %r, 1",
-        f"  %r.more = icmp slt i64 %r.next, {last}",
-        "  br i1 %r.more, label %row, label %over", "over:", "  ret void", "}",
+        f"define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{", "entry:",
+        *text.lines[:entry], *text.constants.values(), *text.lines[entry:], "  ret void", "}",
     ])  # fmt: skip

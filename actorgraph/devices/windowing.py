@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from actorgraph.devices import native
-from actorgraph.devices.dense import TileCode
 from actorgraph.devices.structs import OFFSETS
 from actorgraph.devices.vectors import VectorLines
 from actorgraph.devices.walk_text import field, loaded
@@ -37,9 +36,7 @@ entry:
 {head}
   %taps = getelementptr i64, ptr %words, i64 {head_words}
   %cleared = call i32 %clear(i32 {mask})
-  br label %work
-work:
-{work}
+{moves}
   %raised = call i32 %test(i32 {mask})
   %flags = zext i32 %raised to i64
   ret i64 %flags
@@ -53,7 +50,7 @@ def _code(width: int, apart: bool) -> int:
 
 
 def _write_lines(
-    code: TileCode, begins: Sequence[str], adds: bool, width: int, apart: bool
+    code: VectorLines, begins: Sequence[str], adds: bool, width: int, apart: bool
 ) -> None:
     """Write the loop over the lines of a rectangle, `width` elements at once, 0 for single ones.
 
@@ -89,10 +86,6 @@ def _write_lines(
         return [(text.shuffled(low, total, left), into),
                 (text.shuffled(high, total, right), high_at)]  # fmt: skip
 
-    def store(found: list[tuple[str, str]]) -> None:
-        for value, into in found:
-            lines.append(f"  store {text.type} {value}, ptr {into}, align {text.size}")
-
     code.label(f"lines{w}")
     with code.each("%rows") as r:
         row = moved(r, begins, "row")
@@ -100,12 +93,14 @@ def _write_lines(
         ends = computed(*moved(last, row, "step")) if width else []
         lines += [f"  br label %line{w}", f"line{w}:",
                   f"  %x{w} = phi i64 [0, %{code.block}], [%x{w}.next, %line{w}]"]  # fmt: skip
-        store(computed(*moved(f"%x{w}", row, "step")))
+        for vector in computed(*moved(f"%x{w}", row, "step")):
+            text.store(*vector)
         lines += [f"  %x{w}.next = add i64 %x{w}, {width or 1}",
                   f"  %x{w}.more = icmp sle i64 %x{w}.next, {last}",
                   f"  br i1 %x{w}.more, label %line{w}, label %line{w}.end"]  # fmt: skip
         code.label(f"line{w}.end")
-        store(ends)
+        for vector in ends:
+            text.store(*vector)
     lines.append("  br label %tap.end")
 
 
@@ -113,7 +108,7 @@ def _text(name: str, char: str, adds: bool) -> str:
     variants = [(0, False), *[(w, a) for a in (False, True) for w in _WIDTHS if w > a]]
     codes = [_code(*variant) for variant in variants[1:]]
     cases = " ".join([f"i64 {one}, label %lines{one}" for one in codes])
-    code, sides = TileCode(name, char, 0), [f"%{side}" for side in _SIDES]
+    code, sides = VectorLines(char, 0), [f"%{side}" for side in _SIDES]
     with code.each("%batch") as b:
         images = [code.at(side, (b, f"{side}.batch")) for side in sides]
         with code.each("%channels") as c:
@@ -130,7 +125,7 @@ def _text(name: str, char: str, adds: bool) -> str:
                 code.label("tap.end")
     arrays = [field(f"{side}.array", side, OFFSETS["data"], "ptr", "i8") for side in _SIDES]
     return _TEXT.format(
-        name=name, mask=native.ALL_ERRORS, head_words=_HEAD_WORDS, work="\n".join(code.lines),
+        name=name, mask=native.ALL_ERRORS, head_words=_HEAD_WORDS, moves="\n".join(code.lines),
         head="\n".join([loaded("words", _WORDS.format(*_SIDES)), *arrays]),
     )  # fmt: skip
 

@@ -67,9 +67,8 @@ class Admission:
 
     def add(self, run: Run) -> None:
         """Queue a run."""
-        priority = (
-            0 if run.plan.compiled.updates_parameters else run.priority
-        )  # these keep their order
+        in_order = run.plan.compiled.updates_parameters
+        priority = 0 if in_order else run.priority
         heapq.heappush(self.queued, (priority, run.number, run))
 
     def remove(self, run: Run) -> bool:

@@ -285,12 +285,10 @@ class Machine(Lifetime):
         """
         if unknown:
             raise refusal(self.start, (), unknown)
-        looped = in_event_loop()
-        host = loop_notifier() if looped else None
+        in_loop = in_event_loop()
+        host = loop_notifier() if in_loop else None
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=host, fetch=fetch)
-        self._refuse_without_loop(run, looped=looped)
-        small = looped and run.plan.compiled.waits and self._small(run)
-        return self._begin(run, timeout_s, looped=small)
+        return self._begin(run, timeout_s, in_loop=in_loop)
 
     def compile_step(self, solver: AbstractSolver[Any], *, check: Check | None = None) -> Step:
         """Return a training step ``step(feeds) -> Run``: gradients and update in one call.

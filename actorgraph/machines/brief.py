@@ -50,6 +50,4 @@ def start_or_compute(
     run = machine._prepare(feeds, False, None, priority, None, host=host)
     if direct_us(machine, run, share) < most_us and run.core.run_directly(run):
         return run
-    machine._refuse_without_loop(run, looped=host is not None)
-    looped = host is not None and run.plan.compiled.waits and machine._small(run)
-    return machine._begin(run, looped=looped)
+    return machine._begin(run, in_loop=host is not None)

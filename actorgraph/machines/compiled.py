@@ -48,9 +48,8 @@ class Compiled:
     outputs: Mapping[str, Node]
     wrt: tuple[Node, ...]
     joint: Joint  # after all passes
-    assignments: list[
-        tuple[Variable, Node]
-    ]  # buffers and parameters, with the nodes assigned to them
+    # Buffers and parameters, with the nodes assigned to them.
+    assignments: list[tuple[Variable, Node]]
     late: tuple[Pass, ...]  # passes that rewrite tasks, too
     device: Device
     watch: tuple[str, ...]

@@ -185,10 +185,8 @@ class Lifetime(Answering, ABC):
                 _check_thread(self._placing)
             if timeout_s is not None:
                 given_s = seconds("timeout_s", timeout_s)
-                run.deadline = (
-                    inf,
-                    given_s,
-                )  # its error names `given_s`, also if it expires right now
+                # Its error names `given_s`, also if it expires right now.
+                run.deadline = inf, given_s
                 run.deadline = core.pool.deadlines.add(run, given_s), given_s
                 if timeout_s == 0:
                     run.expire()
@@ -205,8 +203,15 @@ class Lifetime(Answering, ABC):
             core.give_up()  # Ctrl-C: the run may be injected in part
             raise
 
-    def _begin(self, run: Run, timeout_s: float | None = None, *, looped: bool) -> Run:
-        """Start a run and return it; a `looped` one is computed in a task of the running loop."""
+    def _begin(self, run: Run, timeout_s: float | None = None, *, in_loop: bool) -> Run:
+        """Start a run and return it; a small one may be computed in a task of the running loop."""
+        compiled = run.plan.compiled
+        if compiled.needs_loop and not in_loop:
+            raise GraphError(
+                "this graph has asynchronous ops, which run on the caller's event loop: "
+                "call start() inside one, or use run_sync()"
+            )
+        looped = in_loop and compiled.waits and self._small(run)
         on_loop = self._launch(run, timeout_s, looped=looped)
         if on_loop is not None:
             on_loop.begin()
@@ -314,13 +319,6 @@ class Lifetime(Answering, ABC):
             return await self._run_awaited(run, timeout_s, looped=looped)
 
         return anyio.run(awaited)
-
-    def _refuse_without_loop(self, run: Run, *, looped: bool) -> None:
-        if run.plan.compiled.needs_loop and not looped:
-            raise GraphError(
-                "this graph has asynchronous ops, which run on the caller's event loop: "
-                "call start() inside one, or use run_sync()"
-            )
 
     def refuse_blocking(self, what: str, instead: str) -> None:
         """Raise if the caller is in an event loop, or in an op of this machine."""

@@ -13,8 +13,9 @@ memory limit; a `Pipeline` trains by them, and `measure` compares its runs with 
 from actorgraph.keywords import all_answering
 from actorgraph.pipeline.measuring import Measured, measure
 from actorgraph.pipeline.runner import Pipeline
-from actorgraph.schedules.actions import Action, Schedule, load
+from actorgraph.schedules.actions import Schedule, load
 from actorgraph.schedules.dynamic import dynamic
+from actorgraph.schedules.notation import Action
 from actorgraph.schedules.orders import SCHEDULES, schedule
 from actorgraph.schedules.recommendation import recommend
 from actorgraph.schedules.simulation import Simulation, Timed, simulate

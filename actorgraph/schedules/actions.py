@@ -16,43 +16,11 @@ from fractions import Fraction
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from actorgraph.errors import ScheduleError, shown
 from actorgraph.schedules.grids import Bar, draw
-from actorgraph.schedules.notation import KINDS, Kind, Notation, parse, read, write
-
-
-class Action(NamedTuple):
-    """A part of the work for one microbatch in one stage.
-
-    Attributes
-    ----------
-    stage : int
-        Number of the stage, from 0.
-    kind : str
-        ``"F"``: forward.  ``"B"``: gradients of the stage's inputs, which the previous stage waits
-        for.  ``"W"``: gradients of the weights.  ``"BW"``: both at once.
-    microbatch : int
-        Number of the microbatch, from 0.
-    joined : bool
-        Whether it may overlap with the action before it; both start when both can.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> str(ag.pipeline.Action(2, "F", 0))
-    '2F0'
-    """
-
-    stage: int
-    kind: Kind
-    microbatch: int
-    joined: bool = False
-
-    def __str__(self) -> str:
-        return f"{'+' * self.joined}{self.stage}{self.kind}{self.microbatch}"
-
+from actorgraph.schedules.notation import KINDS, Action, Kind, Notation, parse, read, write
 
 Step = tuple[Action, ...]
 """An action, or two joined ones, that a device does at a time."""
@@ -112,7 +80,7 @@ class Schedule:
         ScheduleError
             As by the class, and for text that is no action.
         """
-        return cls(_actions(line.split() for line in lanes), name)
+        return cls([[*map(parse, line.split())] for line in lanes], name)
 
     def save(self, path: str | Path, *, notation: Notation = "actorgraph") -> None:
         """Write a CSV file with a row for each device, a cell for each action.
@@ -253,7 +221,7 @@ def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "")
     >>> ag.pipeline.load(path).stages
     2
     """
-    return Schedule(_actions(read(path, notation)), name or Path(path).stem)
+    return Schedule(read(path, notation), name or Path(path).stem)
 
 
 def _place_in_sequence(action: Action) -> tuple[int, bool, int, str]:
@@ -283,10 +251,6 @@ def _listed(given: Any) -> Iterable[Any]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ScheduleError(f"a schedule is a list of actions for each device, got {shown(given)}")
     return given
-
-
-def _actions(lanes: Iterable[Iterable[str]]) -> tuple[tuple[Action, ...], ...]:
-    return tuple(tuple(Action(*parse(cell)) for cell in lane) for lane in lanes)
 
 
 class Numbering:

@@ -14,8 +14,9 @@ from itertools import count
 from typing import Any, Literal, Unpack
 
 from actorgraph.errors import ScheduleError, shown
-from actorgraph.schedules.actions import Action, Schedule
+from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.model import Costs, Model, Setting, at_least, check_size, listed
+from actorgraph.schedules.notation import Action
 from actorgraph.schedules.simulation import Links
 
 

@@ -1,4 +1,4 @@
-"""Actions as text, and CSV files of them.
+"""Actions, as text, and in CSV files.
 
 There are two notations, since the letter B has two meanings: in ours it is the part of the backward
 pass that the previous stage waits for; in ``torch.distributed.pipelining`` it is the whole, and the
@@ -11,7 +11,7 @@ import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, NamedTuple, cast
 
 from actorgraph.errors import ScheduleError, shown
 
@@ -30,24 +30,44 @@ _TO_TORCH = {"F": "F", "B": "I", "W": "W", "BW": "B"}
 _FROM_TORCH = {letter: kind for kind, letter in _TO_TORCH.items()}
 
 
-class _Action(Protocol):
-    @property
-    def stage(self) -> int: ...
-    @property
-    def kind(self) -> Kind: ...
-    @property
-    def microbatch(self) -> int: ...
-    @property
-    def joined(self) -> bool: ...
+class Action(NamedTuple):
+    """A part of the work for one microbatch in one stage.
+
+    Attributes
+    ----------
+    stage : int
+        Number of the stage, from 0.
+    kind : str
+        ``"F"``: forward.  ``"B"``: gradients of the stage's inputs, which the previous stage waits
+        for.  ``"W"``: gradients of the weights.  ``"BW"``: both at once.
+    microbatch : int
+        Number of the microbatch, from 0.
+    joined : bool
+        Whether it may overlap with the action before it; both start when both can.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> str(ag.pipeline.Action(2, "F", 0))
+    '2F0'
+    """
+
+    stage: int
+    kind: Kind
+    microbatch: int
+    joined: bool = False
+
+    def __str__(self) -> str:
+        return f"{'+' * self.joined}{self.stage}{self.kind}{self.microbatch}"
 
 
-def parse(text: str) -> tuple[int, Kind, int, bool]:
-    """Return stage, kind, microbatch and joined of a text such as ``"2F0"`` or ``"+1BW3"``.
+def parse(text: str) -> Action:
+    """Return the action of a text such as ``"2F0"`` or ``"+1BW3"``.
 
     Examples
     --------
     >>> parse("+1BW3")
-    (1, 'BW', 3, True)
+    Action(stage=1, kind='BW', microbatch=3, joined=True)
     """
     match = _ACTION.fullmatch(text.strip())
     if match is None:
@@ -56,11 +76,11 @@ def parse(text: str) -> tuple[int, Kind, int, bool]:
             "in '2F0', with a '+' in front if it overlaps with the previous action"
         )
     joined, stage, kind, microbatch = match.groups()
-    return int(stage), cast(Kind, kind), int(microbatch), bool(joined)
+    return Action(int(stage), cast(Kind, kind), int(microbatch), bool(joined))
 
 
-def read(path: str | Path, notation: Notation) -> list[list[str]]:
-    """Return the cells of a file in our notation, by row, without empty ones."""
+def read(path: str | Path, notation: Notation) -> list[list[Action]]:
+    """Return the actions of a file, by row."""
     _check(notation)
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
@@ -70,13 +90,12 @@ def read(path: str | Path, notation: Notation) -> list[list[str]]:
             f"{shown(str(path))} is no schedule: {error}; expected a CSV file in UTF-8, as "
             "`Schedule.save` writes it"
         ) from error
-    rows = [row for row in rows if row]
     if notation == "torch":
-        return [[text for cell in row for text in _from_torch(cell)] for row in rows]
-    return rows
+        rows = [[text for cell in row for text in _from_torch(cell)] for row in rows]
+    return [[*map(parse, row)] for row in rows if row]
 
 
-def write(path: str | Path, lanes: Sequence[Sequence[_Action]], notation: Notation) -> None:
+def write(path: str | Path, lanes: Sequence[Sequence[Action]], notation: Notation) -> None:
     """Write a row for each lane."""
     _check(notation)
     rows = [_to_torch(lane) if notation == "torch" else list(map(str, lane)) for lane in lanes]
@@ -89,7 +108,7 @@ def _check(notation: str) -> None:
         raise ScheduleError(f"notation is {shown(notation)}; it can be 'actorgraph' or 'torch'")
 
 
-def _to_torch(lane: Sequence[_Action]) -> list[str]:
+def _to_torch(lane: Sequence[Action]) -> list[str]:
     cells: list[str] = []
     for action in lane:
         cell = f"{action.stage}{_TO_TORCH[action.kind]}{action.microbatch}"

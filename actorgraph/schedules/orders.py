@@ -20,9 +20,9 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from actorgraph.errors import ScheduleError, near_names, shown
-from actorgraph.schedules.actions import Action, Schedule
+from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.model import at_least, check_size
-from actorgraph.schedules.notation import Kind
+from actorgraph.schedules.notation import Action, Kind
 
 Name: TypeAlias = Literal[
     "gpipe", "1f1b", "interleaved", "looped_bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from queue import SimpleQueue
 from typing import Any, TypeAlias
@@ -74,18 +75,14 @@ class CallerLoops:
 def _of_asyncio(running: Any, in_place_us: float) -> CallerLoop:
     context = Context()  # one client's `np.errstate` is not another's
 
-    def call_soon(function: Call) -> None:
-        running.call_soon(function, context=context)
-
-    def call_later(seconds: float, function: Call) -> None:
-        running.call_later(seconds, function, context=context)
-
     def wake(future: Any) -> None:
         if not future.done():  # cancelled
             future.set_result(None)
 
-    future = running.create_future
-    return CallerLoop(in_place_us, loop_notifier(), call_soon, call_later, future, wake)
+    call_soon = partial(running.call_soon, context=context)
+    call_later = partial(running.call_later, context=context)
+    waiter = running.create_future
+    return CallerLoop(in_place_us, loop_notifier(), call_soon, call_later, waiter, wake)
 
 
 def _of_trio(token: Any, in_place_us: float) -> CallerLoop:

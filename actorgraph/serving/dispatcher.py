@@ -35,7 +35,6 @@ from actorgraph.serving.config import Config
 from actorgraph.serving.errors import (
     DeadlineExceeded,
     NotReady,
-    Overloaded,
     ServingError,
     as_served,
 )
@@ -83,10 +82,6 @@ class Dispatcher:
         self._on_idle: list[Callable[[], object]] = []
 
     # -- admission ------------------------------------------------------------------------------
-
-    def refusal(self, coming: int = 0) -> Overloaded | None:
-        """Return the error of a request behind those `coming`, None if there is room."""
-        return self.queue.refusal(len(self.batches), self.inflight, coming)
 
     def add(self, request: Request) -> None:
         """Queue a request; `NotReady` or `Overloaded` if it is refused."""

@@ -299,7 +299,7 @@ class ServedModel:
 
         It is asked before the body of the request is read.
         """
-        return self._dispatcher.refusal(coming)
+        return self._queue.refusal(len(self._dispatcher.batches), self.inflight, coming)
 
     def refused(self, error: Exception, request: Request | None = None) -> None:
         """Count a request that was refused."""
