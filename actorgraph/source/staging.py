@@ -390,6 +390,14 @@ class _Expressions(ast.NodeTransformer):
         parts = self._later(node, *node.values, visit=visit)
         return _call("joined", node, ends, repr(exact), *parts)
 
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        lists = any(map(self.definition.aliases.may_be_list, (node.left, node.right)))
+        operands = self.visit(node.left), self.visit(node.right)
+        if lists and isinstance(node.op, (ast.Add, ast.Mult)):
+            return _call("of_lists", node, repr(type(node.op).__name__), *operands)
+        node.left, node.right = operands
+        return node
+
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         return self._joined(node, True, self.visit)
 

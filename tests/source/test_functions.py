@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.errors import GraphError
 from tests._each import each
 from tests.control._runs import on_every_machine
 from tests.source.branching import CASES, V
@@ -352,3 +353,32 @@ def test_a_list_of_a_range_of_a_node_is_refused_and_so_is_a_zip_that_is_reversed
     ):
         with pytest.raises(ag.GraphTypeError, match=text):
             ag.function(function)(n)
+
+
+def test_what_a_comprehension_over_a_node_gives_is_not_joined_or_repeated_as_a_list():
+    def behind(x):
+        return np.sum([e * e for e in x] + [0.5])
+
+    def before(x):
+        items = [e * e for e in x]
+        return np.sum(items + items)
+
+    def augmented(x):
+        items = [e * e for e in x]
+        items += [0.5]
+        return np.sum(items)
+
+    def repeated(x):
+        items = [e * e for e in x]
+        return np.sum(2 * items)
+
+    def added(x):
+        return np.sum([e * e for e in x] + x)
+
+    x = ag.Graph().input("x", (3,), "float64")
+    for function in (behind, before, augmented, repeated):
+        with pytest.raises(GraphError, match="is not joined or repeated as a list is"):
+            ag.function(function)(x)
+    y = ag.function(added)(x)
+    given = np.array([1.0, 2.0, 3.0])
+    assert ag.LispMachine([y]).run_sync({"x": given})[y].value == added(given)
