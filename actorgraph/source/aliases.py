@@ -10,8 +10,9 @@ import ast
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from actorgraph.source.names import bound_names, walk_own
 from actorgraph.source.reading import UnsupportedSyntax, read
-from actorgraph.source.scope import UNKNOWN, WRITING, Scope, bound_names, is_numpy, pairs, walk_own
+from actorgraph.source.scope import UNKNOWN, WRITING, Scope, is_numpy, pairs
 
 _VIEWS = frozenset(
     "reshape ravel asarray asanyarray ascontiguousarray asfortranarray require atleast_1d "

@@ -15,11 +15,12 @@ from typing import Any
 
 from actorgraph.source.aliases import CHANGING, Aliases
 from actorgraph.source.fence import check_everywhere
-from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps, own_jumps
-from actorgraph.source.liveness import annotate, assigned
+from actorgraph.source.jumps import Jumps, UnsupportedPattern, has_walrus, jumps, own_jumps
+from actorgraph.source.liveness import annotate
+from actorgraph.source.names import bound_names, loads, walk_own
 from actorgraph.source.reading import refuse
-from actorgraph.source.scope import Scope, bound_names, is_numpy, walk_own
-from actorgraph.source.steps import free_names, loads, parse_one
+from actorgraph.source.scope import Scope, is_numpy
+from actorgraph.source.steps import parse_one
 
 HELPER = "ag__"
 """The name of the `Converted` object."""
@@ -89,7 +90,7 @@ class _Definition:
         body.append(parse_one(f"return {self.jumps.result}", tree.body[-1]))
         body = self.plain(body)
         annotate(body)
-        names = sorted(assigned(body) - set(self.scope.args))
+        names = sorted(bound_names(body) - set(self.scope.args))
         bound = [parse_one(f"if 0: {' = '.join(names)} = None", tree)] if names else []
         tree.body = [*bound, *self.block(body)]
         tree.decorator_list, tree.returns = [], None
@@ -158,12 +159,13 @@ class _Definition:
         if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
             return
         called = self.scope.resolve(call.func)
-        names = sorted(free_names([*call.args, *call.keywords]) & self.scope.locals)
+        names = sorted(loads([*call.args, *call.keywords]) & self.scope.own)
         if is_numpy(called) or isinstance(called, type):
             return
         if any(map(self.aliases.changed, [target.id, *names])):
             text = repr(ast.unparse(call))
-            node.value = _call("apart", node, text, self.at(node), call, *names)
+            read = f"*{HELPER}.state({', '.join([f'lambda: {name}' for name in names])})"
+            node.value = _call("apart", node, text, self.at(node), call, read)
 
     def is_read_again(self, name: str) -> bool:
         """Return whether a local name may be read in another place, or again in a loop."""
@@ -271,7 +273,7 @@ class _Definition:
         return [getter, setter], [read, write, repr(tuple(names))]
 
     def _on_if(self, node: Any) -> list[ast.stmt]:
-        names = sorted(assigned([*node.body, *node.orelse]))
+        names = sorted(bound_names([*node.body, *node.orelse]))
         live = repr(tuple([name for name in names if name in node.after]))
         true, false = self.scope.fresh("then"), self.scope.fresh("otherwise")
         state, given = self._state(node, names)
@@ -287,7 +289,7 @@ class _Definition:
         if node.stopped:
             goes_on = f"lambda: {HELPER}.not_({node.stopped})"
             test = _call("joined", node, "False", "False", goes_on, _later(test, node))
-        names = sorted(assigned([*node.body, ast.Expr(node.test)]))
+        names = sorted(bound_names([*node.body, ast.Expr(node.test)]))
         ask, body = self.scope.fresh("test"), self.scope.fresh("body")
         inside, place = deepcopy([*node.body, ast.Expr(node.test)]), self.at(node)
         asked = _located_one(ast.Return(test), node)
@@ -307,7 +309,7 @@ class _Definition:
         first.targets = [node.target]
         if any(map(self.aliases.written, loads(node.iter))):
             first.value = _call("number", node, self.at(node), item)
-        names = sorted(assigned([*node.body, first]))
+        names = sorted(bound_names([*node.body, first]))
         state, given = self._state(node, names)
         inside, place = deepcopy(node.body), self.at(node)
         blocks = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
@@ -338,9 +340,7 @@ class _Definition:
         return [node]
 
     def _on_assert(self, node: Any) -> list[ast.stmt]:
-        live = sorted(
-            {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & self.scope.locals
-        )
+        live = sorted(loads(node.test) & self.scope.own)
         state, given = self._state(node, live)
         test = self.expressions.test(node.test)
         said = _later(self.expressions.visit(node.msg or ast.Constant(None)), node)
@@ -373,10 +373,9 @@ class _Expressions(ast.NodeTransformer):
     def _later(self, node: ast.AST, *parts: ast.expr, visit: Any = None) -> list[ast.expr]:
         """Return functions that compute parts of an expression."""
         for part in parts:
-            for inner in ast.walk(part):
-                if isinstance(inner, ast.NamedExpr):
-                    text = "the name bound by := may not be computed here; bind it before"
-                    raise refuse(inner, text, self.definition.function)
+            if has_walrus(part):
+                text = "the name bound by := may not be computed here; bind it before"
+                raise refuse(part, text, self.definition.function)
         return [_later((visit or self.visit)(part), node) for part in parts]
 
     def test(self, node: ast.expr) -> Any:
@@ -434,7 +433,8 @@ class _Expressions(ast.NodeTransformer):
         generator = node.generators[0]
         target = generator.target
         names = [target] if isinstance(target, ast.Name) else getattr(target, "elts", [])
-        if len(node.generators) > 1 or not names or not all(isinstance(n, ast.Name) for n in names):
+        simple = names and all(isinstance(name, ast.Name) for name in names)
+        if len(node.generators) > 1 or not simple or has_walrus(node):
             return self.generic_visit(node)
         args, several = ", ".join([n.id for n in names]), repr(not isinstance(target, ast.Name))
         tests, place = generator.ifs or [ast.Constant(True)], self.definition.at(node)

@@ -320,11 +320,31 @@ def comprehension_in_a_call(x):
     return y
 
 
+def bound_in_the_test_of_a_loop(x):
+    y = x
+    while (y := y * 0.5) > 0.3:
+        y = y * x * 0.5
+    return y
+
+
+def bound_in_a_comprehension(x):
+    squares = [(y := a * a) for a in [x, 3.0]]
+    return y + squares[0] * x
+
+
+def asserted_of_each(x):
+    items = [1.0, 2.0]
+    assert all(e > 0.0 for e in items)
+    return x * items[1]
+
+
 @each(
     ("function", "args"),
-    [(powers, (3.0, 2)), (annotated, (3.0,)), (comprehension_in_a_call, (np.array([1.0, 2.0]),))],
-)
-def test_recursion_of_a_global_annotated_names_and_comprehensions_in_calls(function, args):
+    [(powers, (3.0, 2)), (annotated, (3.0,)), (comprehension_in_a_call, (np.array([1.0, 2.0]),)),
+     (bound_in_the_test_of_a_loop, (1.3,)), (bound_in_a_comprehension, (1.3,)),
+     (asserted_of_each, (1.3,))],
+)  # fmt: skip
+def test_recursion_annotated_names_and_names_bound_in_expressions(function, args):
     x = ag.Graph().input("x", np.shape(args[0]), "float64")
     y = ag.function(function)(x, *args[1:])
     found = ag.LispMachine([y]).run_sync({"x": args[0]})[y].value
