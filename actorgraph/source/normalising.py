@@ -11,7 +11,7 @@ import numpy as np
 from actorgraph.source.aliases import CHANGING
 from actorgraph.source.expressions import Expressions, index_text
 from actorgraph.source.jumps import Jumps, UnsupportedPattern
-from actorgraph.source.names import bound_names, loads, walk_own
+from actorgraph.source.names import bound_names, loads, split, walk_own
 from actorgraph.source.scope import Scope
 from actorgraph.source.steps import (
     Branch,
@@ -45,7 +45,15 @@ class Normaliser(Expressions):
             raise self.refused(error.pattern) from None
         self._add_names(body)  # `jumps` adds flags and a result
         first = [f"{name} = None" for name in self.scope.late()]
-        first += [ast.unparse(one.tree) for one in self.scope.called()]
+        _, _, own = split(self.scope.tree)
+        for called in self.scope.called():
+            first.append(ast.unparse(called.tree))
+            for name in sorted({*called.captured} & own):
+                mine, other = self.scope.tree.name, called.tree.name
+                raise self.refused(
+                    self.scope.tree, f"{mine} binds {name}, and calls {other}, which reads the "
+                    f"{name} of the function around; give one of the two another name",
+                )  # fmt: skip
         return [*[Statement("passive", text) for text in first], *self.block(body)]
 
     def _add_names(self, body: list[ast.stmt]) -> None:

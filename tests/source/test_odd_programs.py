@@ -280,9 +280,22 @@ def bound_behind_a_use(x):
     return z * y
 
 
+def name_that_hides_one_of_a_called_function(x):
+    v = x * x
+
+    def f(a):
+        return v * a
+
+    def h(v):
+        return f(v)
+
+    return h(2.0 * x)
+
+
 @each(
     "function, text",
-    [(default_of_a_lambda, "holds the active x"), (lambda_as_a_default, "holds the active x"),
+    [(name_that_hides_one_of_a_called_function, "give one of the two another name"),
+     (default_of_a_lambda, "holds the active x"), (lambda_as_a_default, "holds the active x"),
      (attribute_of_a_class, "use a dict"), (bound_in_a_comprehension, "bind it before"),
      (bound_in_one_case, "bind it before"), (bound_by_a_second_operand, "bind it before"),
      (bound_behind_a_use, "bind it before")],
