@@ -584,6 +584,15 @@ class Deciding:
         x[index] = value
         return x
 
+    def stored(self, place: int, value: Any, x: Any, index: Any) -> None:
+        """Write into a part of a container, or raise if it is an array that gets nodes."""
+        if isinstance(x, np.ndarray) and any(isinstance(one, Node) for one in flatten([value])[0]):
+            raise self.refused(
+                place, "a node is written into an array that a container, or a global, holds; give "
+                "the array a name, write into that, and put it back",
+            )  # fmt: skip
+        x[index] = value
+
     def appended(self, who: tuple[Any, ...], x: Any, value: Any) -> Any:
         """Return a list with one more element."""
         if _STAGED.get() and type(x) is list:

@@ -113,6 +113,8 @@ class _Definition:
     def _plain_statement(self, node: Any) -> list[ast.stmt]:
         if isinstance(node, ast.Assign):
             self._keep_apart(node)
+            if len(node.targets) > 1 or isinstance(node.targets[0], (ast.Tuple, ast.List)):
+                return self._one_by_one(node)
         if type(node) in (ast.While, ast.For):
             node.stopped = self.scope.fresh("stopped") if own_jumps(node.body, ast.Break) else ""
             outer, self.stopped = self.stopped, node.stopped
@@ -152,6 +154,26 @@ class _Definition:
             if isinstance(method, ast.Attribute) and method.attr == "sort":
                 method.value = _call("array", node, self.at(node), method.value)
         return [node]
+
+    def _one_by_one(self, node: ast.Assign) -> list[ast.stmt]:
+        """Return an assignment to several targets, and those of each if one is no name."""
+        later: list[ast.stmt] = []
+
+        def named(target: ast.expr) -> ast.expr:
+            if isinstance(target, (ast.Tuple, ast.List)):
+                return type(target)([named(one) for one in target.elts], ast.Store())
+            if isinstance(target, ast.Starred):
+                return ast.Starred(named(target.value), ast.Store())
+            name = self.scope.fresh("value")
+            later.append(_assigned(target, ast.Name(name, ast.Load()), node))
+            return ast.Name(name, ast.Store())
+
+        if not any(
+            isinstance(one, (ast.Subscript, ast.Attribute)) for one in walk_own(node.targets)
+        ):
+            return [node]
+        first = _located_one(ast.Assign([*map(named, node.targets)], node.value), node)
+        return [first, *self.plain(later)]
 
     def _keep_apart(self, node: ast.Assign) -> None:
         """Have a call raise that returns what it got, if the one or the other is written to."""
@@ -194,10 +216,12 @@ class _Definition:
             name = repr(target.attr)
             call = _call("set_attribute", node, target.value, name, node.value, self.at(node))
             return _located_one(ast.Expr(call), node)  # type: ignore[no-any-return]
-        base = target.value if isinstance(target, ast.Subscript) else None
-        if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
+        if not isinstance(target, ast.Subscript):
             return node
-        assert isinstance(target, ast.Subscript)
+        base = target.value
+        if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
+            call = _call("stored", node, self.at(node), node.value, base, _index(target.slice))
+            return _located_one(ast.Expr(call), node)  # type: ignore[no-any-return]
         who = self._seen_by(base.id, node)
         value = _call("written", node, who, base.id, _index(target.slice), node.value)
         return _assigned(ast.Name(base.id, ast.Store()), value, node)

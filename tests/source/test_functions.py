@@ -338,13 +338,21 @@ def asserted_of_each(x):
     return x * items[1]
 
 
+def written_in_turn(x):
+    v, i = np.zeros(3), 0
+    v[i], i, *rest = x, 1, 2.0 * x
+    w = v[1] = rest[0]
+    v[i + 1], v[0] = v[0] * w, v[1]
+    return v[0] * v[1] + v[2] * w
+
+
 @each(
     ("function", "args"),
     [(powers, (3.0, 2)), (annotated, (3.0,)), (comprehension_in_a_call, (np.array([1.0, 2.0]),)),
      (bound_in_the_test_of_a_loop, (1.3,)), (bound_in_a_comprehension, (1.3,)),
-     (asserted_of_each, (1.3,))],
+     (asserted_of_each, (1.3,)), (written_in_turn, (1.3,))],
 )  # fmt: skip
-def test_recursion_annotated_names_and_names_bound_in_expressions(function, args):
+def test_recursion_annotated_names_and_names_bound_in_expressions_or_by_turns(function, args):
     x = ag.Graph().input("x", np.shape(args[0]), "float64")
     y = ag.function(function)(x, *args[1:])
     found = ag.LispMachine([y]).run_sync({"x": args[0]})[y].value
@@ -402,3 +410,44 @@ def test_what_a_comprehension_over_a_node_gives_is_not_joined_or_repeated_as_a_l
     y = ag.function(added)(x)
     given = np.array([1.0, 2.0, 3.0])
     assert ag.LispMachine([y]).run_sync({"x": given})[y].value == added(given)
+
+
+def test_a_node_that_is_written_into_an_array_of_a_container_is_refused():
+    def written(x):
+        held = {"b": np.zeros(2)}
+        held["b"][0] = x
+        return held["b"][0]
+
+    def put(x):
+        held = {"b": [0.0, 1.0]}
+        held["b"][0] = x
+        return held["b"][0] + held["b"][1]
+
+    x = ag.Graph().input("x", (), "float64")
+    with pytest.raises(GraphError, match="an array that a container, or a global, holds"):
+        ag.function(written)(x)
+    y = ag.function(put)(x)
+    assert ag.LispMachine([y]).run_sync({"x": 2.0})[y].value == 3.0
+
+
+def test_a_write_into_an_array_that_a_call_put_into_a_container_is_refused():
+    def by_keyword(x):
+        held = dict(b=x)  # noqa: C408
+        x[0] = 3.0
+        return held["b"]
+
+    def in_a_list(x):
+        held = list(zip([1.0], [x], strict=True))
+        x[0] = 3.0
+        return held[0][1]
+
+    def by_update(x):
+        held = {}
+        held.update(b=x)
+        x[0] = 3.0
+        return held["b"]
+
+    x = ag.Graph().input("x", (2,), "float64")
+    for function in (by_keyword, in_a_list, by_update):
+        with pytest.raises(GraphError, match="held would see in Python that x changes"):
+            ag.function(function)(x)
