@@ -10,8 +10,9 @@ import ast
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from actorgraph.source.names import bound_names, walk_own
 from actorgraph.source.reading import UnsupportedSyntax, read
-from actorgraph.source.scope import UNKNOWN, WRITING, Scope, bound_names, is_numpy, pairs, walk_own
+from actorgraph.source.scope import UNKNOWN, WRITING, Scope, is_numpy, pairs
 
 _VIEWS = frozenset(
     "reshape ravel asarray asanyarray ascontiguousarray asfortranarray require atleast_1d "
@@ -23,6 +24,8 @@ _VIEWS = frozenset(
 """NumPy's functions whose result may show memory of an argument."""
 CHANGING = frozenset({"append", "extend", "insert", "pop"})
 """Methods of lists that change them."""
+_HOLDING = (dict, list, tuple, set, frozenset, zip, enumerate, reversed)
+"""Functions whose result holds what is in their arguments."""
 _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 
 
@@ -83,7 +86,8 @@ class Aliases:
             if node.func.attr in CHANGING:
                 name = ast.unparse(node.func.value)
                 self._writes.setdefault(name, []).append(place)
-                for arg in node.args:
+            if node.func.attr in CHANGING | {"update", "setdefault", "add"}:
+                for arg in (*node.args, *[word.value for word in node.keywords]):
                     self._link(place, node.func.value, arg)
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             self._writes.setdefault(node.target.id, []).append(place)
@@ -215,7 +219,11 @@ class Aliases:
             return set() if copies else self._refers(node.value)
         if isinstance(node, ast.Call):
             of = node.func.value if isinstance(node.func, ast.Attribute) else None
-            return set().union(*map(self._refers, [of, *node.args])) if _shows(node) else set()
+            held = [of, *node.args] if _shows(node) else []
+            if any(self.scope.resolve(node.func) is one for one in _HOLDING):
+                held += [one for one in node.args if _is_display(one) or isinstance(one, ast.Call)]
+                held += [word.value for word in node.keywords]
+            return set().union(*map(self._refers, held))
         if isinstance(node, ast.BinOp):
             return set().union(
                 *[self._refers(one) for one in (node.left, node.right) if _is_display(one)]

@@ -18,12 +18,13 @@ from actorgraph.source.emitting import Late, emit
 from actorgraph.source.fence import check_everywhere, reason
 from actorgraph.source.forward import Forward
 from actorgraph.source.liveness import annotate, without_dead_code
+from actorgraph.source.names import bound_names, defaults, loads
 from actorgraph.source.normalising import Normaliser
 from actorgraph.source.reading import read, refuse
 from actorgraph.source.reverse import ReverseWriter
 from actorgraph.source.rules import Derived, InlineRule
-from actorgraph.source.scope import Scope, bound_names, is_numpy
-from actorgraph.source.steps import bound, loads, parse
+from actorgraph.source.scope import UNKNOWN, Scope, is_numpy
+from actorgraph.source.steps import bound, load, parse
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,10 @@ class Session:
         owner: Any = function
         first: list[ast.expr] = []
         if isinstance(function, MethodType):
-            receiver = ast.parse(step.text).body[0].value.func.value
-            first, owner = [receiver], function.__func__
+            of = ast.parse(step.text).body[0].value.func
+            named = isinstance(of, ast.Attribute)
+            first = [of.value if named else load(scope.help("receiver", function.__self__))]
+            owner = function.__func__
         if isinstance(function, Scope):
             inner = Scope(scope.function, function.tree, function.captured, function.nested)
         else:
@@ -116,11 +119,7 @@ class Session:
         call.given |= call.kwargs
         call.args = [ast.unparse(arg) for arg in args]
         if isinstance(step.function, Scope):
-            left = {
-                parameter: value
-                for (name, parameter), value in scope.defaults.items()
-                if name == call.name and parameter not in call.given
-            }
+            left = {one: value for one, value in defaults(spec).items() if one not in call.given}
             call.kwargs |= left
             call.given |= left
 
@@ -256,11 +255,12 @@ class Session:
     ) -> list[ast.stmt]:  # fmt: skip
         """Return a function of value and record, and one that goes backward from the record."""
         backward = self.cleaned(scope, backward)
-        own = scope.locals | set(scope.args)
+        cells = {name for name in scope.cells if scope.resolve(load(name)) is not UNKNOWN}
+        own = scope.locals.union(scope.args, cells)  # cells may have other values later
         needs = [name for name in sorted(annotate(backward)) if name in own]
         sure = bound_names([stmt for stmt in first if isinstance(stmt, ast.Assign)]) | {*scope.args}
         # Some paths through the function may leave the others unbound.
-        first = _lines(f"{name} = None" for name in needs if name not in sure) + first
+        first = _lines(f"{name} = None" for name in needs if name not in sure | cells) + first
         first += parse(f"return {value}({''.join(f'{name}, ' for name in needs)})")
         unpack = parse(f"{', '.join(needs)}, = record") if needs else []
         other: Any = parse(f"def {names[1]}(record, {seed}): pass")[0]

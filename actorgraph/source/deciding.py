@@ -20,7 +20,7 @@ import numpy as np
 from actorgraph.autodiff.trees import flatten, unflatten
 from actorgraph.control.bodies import Body, BodyGraph, copied, innermost
 from actorgraph.control.functions import graph_of, joined
-from actorgraph.errors import GraphTypeError, ShapeError, shown
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.op import CONSTANT, VIEW, Op
 from actorgraph.ops.assignment import index_put
@@ -35,6 +35,8 @@ FLOAT: ContextVar[str] = ContextVar("FLOAT", default="float64")
 """The dtype of a Python float that becomes a node and meets no node with a dtype."""
 CHANGED: ContextVar[list[Any]] = ContextVar("CHANGED")
 """Arguments of functions that these have replaced by new values, where Python changes them."""
+LISTS: ContextVar[list[Any]] = ContextVar("LISTS")
+"""Nodes that stand for lists: what comprehensions over nodes gave."""
 BUILDING: ContextVar[bool] = ContextVar("BUILDING", default=False)
 """Whether a converted function was called with nodes."""
 NUMBERS: ContextVar[dict[Node, Callable[[Any], Exception]]] = ContextVar("NUMBERS")
@@ -542,11 +544,28 @@ class Deciding:
 
     def augmented(self, name: str, who: tuple[Any, ...], x: Any, y: Any) -> Any:
         """Return `x` after an augmented assignment."""
+        self._refuse_lists(name, x, y)
         staged = _STAGED.get() and isinstance(x, np.ndarray)
         new = staged or isinstance(x, Node) or isinstance(y, Node)
         if new and np.ndim(x):
             self._refuse_shared(who, x)
         return getattr(operator, f"__{'' if new else 'i'}{_OPERATORS[name]}__")(x, y)
+
+    def of_lists(self, name: str, x: Any, y: Any) -> Any:
+        """Return the sum or product of values of which one may be a list."""
+        self._refuse_lists(name, x, y)
+        return getattr(operator, _OPERATORS[name])(x, y)
+
+    @staticmethod
+    def _refuse_lists(name: str, *values: Any) -> None:
+        """Raise if lists are joined or repeated of which one is an array in the graph."""
+        stand = [any(value is one for one in LISTS.get([])) for value in values]
+        other = {"Add": (list,), "Mult": (int,)}.get(name, ())
+        if any(stand) and all(map(operator.or_, stand, [isinstance(x, other) for x in values])):
+            raise GraphError(
+                "a comprehension over a node gives an array, which is not joined or repeated as a "
+                "list is; use ag.ops.concatenate"
+            )
 
     def written(self, who: tuple[Any, ...], x: Any, index: Any, value: Any) -> Any:
         """Return `x` with a value at an index: a new node, and in a branch a new list."""
@@ -564,6 +583,15 @@ class Deciding:
             x = x.copy()
         x[index] = value
         return x
+
+    def stored(self, place: int, value: Any, x: Any, index: Any) -> None:
+        """Write into a part of a container, or raise if it is an array that gets nodes."""
+        if isinstance(x, np.ndarray) and any(isinstance(one, Node) for one in flatten([value])[0]):
+            raise self.refused(
+                place, "a node is written into an array that a container, or a global, holds; give "
+                "the array a name, write into that, and put it back",
+            )  # fmt: skip
+        x[index] = value
 
     def appended(self, who: tuple[Any, ...], x: Any, value: Any) -> Any:
         """Return a list with one more element."""

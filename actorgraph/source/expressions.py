@@ -12,19 +12,19 @@ import numpy as np
 from actorgraph.source import support
 from actorgraph.source.aliases import Aliases, changes_global
 from actorgraph.source.fence import reason
+from actorgraph.source.names import bound_names, loads
 from actorgraph.source.reading import refuse
 from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal, on_nodes, trace
 from actorgraph.source.scope import (
     UNKNOWN,
     WRITING,
     Scope,
-    bound_names,
     changes_nothing,
     is_hashable,
     is_numpy,
     writes_out,
 )
-from actorgraph.source.steps import Statement, Substituted, free_names, load, loads
+from actorgraph.source.steps import Statement, Substituted, load
 
 _CHANGEABLE = (np.ndarray, list, dict, set)
 
@@ -85,9 +85,8 @@ class Expressions(ABC):
         if called is setattr:
             raise self.refused(call, "an attribute has no gradient; use a dict")
         code = getattr(called, "__code__", None)
-        found = free_names([call, *captured]) | (
-            {*code.co_names, *code.co_freevars} if code else set()
-        )
+        found = loads([call, *captured]) - bound_names([call])
+        found |= {*code.co_names, *code.co_freevars} - scope.locals if code else set()
         inside = [one.id for one in ast.walk(call) if isinstance(one, ast.Name)]
         names = [
             name
@@ -167,7 +166,7 @@ class Expressions(ABC):
             if isinstance(node, ast.Call) and self.aliases.changed(target):
                 called = scope.resolve(node.func)
                 if not isinstance(called, type) and not is_numpy(called):
-                    for given in sorted(free_names([*node.args, *node.keywords]) & scope.locals):
+                    for given in sorted(loads([*node.args, *node.keywords]) & scope.own):
                         self.refuse_same(target, given, target, ast.unparse(node))
             return
         scope.active.add(target)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from actorgraph.source import support
+from actorgraph.source.names import bound_names, loads
 from actorgraph.source.reverse import _block, _call, _substituted
 from actorgraph.source.rules import inline
-from actorgraph.source.scope import Scope, bound_names
+from actorgraph.source.scope import Scope
 from actorgraph.source.steps import (
     Compound,
     Insertion,
@@ -17,7 +18,6 @@ from actorgraph.source.steps import (
     Statement,
     index_value,
     load,
-    loads,
     parse,
 )
 

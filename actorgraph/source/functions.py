@@ -17,7 +17,7 @@ from actorgraph.autodiff.trees import flatten
 from actorgraph.errors import GraphError, GraphTypeError, shown
 from actorgraph.graph import Node
 from actorgraph.keywords import answering
-from actorgraph.source.deciding import BUILDING, CHANGED, FLOAT, setting
+from actorgraph.source.deciding import BUILDING, CHANGED, FLOAT, LISTS, setting
 from actorgraph.source.emitting import codes_in, compiled
 from actorgraph.source.looping import Converted
 from actorgraph.source.reading import UnsupportedSyntax, read
@@ -73,7 +73,8 @@ def function(func: Callable[..., Any], convert: bool = True) -> Callable[..., An
     ...         x, count = x / 2, count + 1
     ...     return count
     >>> x = ag.Graph().input("x", (), "float64")
-    >>> ag.LispMachine([halvings(x)]).run_sync({"x": 100.0}).outputs[0].value  # doctest: +SKIP
+    >>> count = halvings(x)
+    >>> ag.LispMachine([count]).run_sync({"x": 100.0})[count].value
     array(7)
     """
     if not isinstance(func, (FunctionType, MethodType)):
@@ -104,8 +105,9 @@ def _numbers_of(given: Any) -> Iterator[None]:
     if graph is not None and before is None:
         graph.convert = "same_kind"
     met = setting(FLOAT, floats.pop() if len(floats) == 1 else FLOAT.get())
+    building = BUILDING.get() or bool(nodes)
     try:
-        with met, setting(BUILDING, BUILDING.get() or bool(nodes)), setting(CHANGED, []):
+        with met, setting(BUILDING, building), setting(CHANGED, []), setting(LISTS, []):
             yield
     finally:
         if graph is not None:

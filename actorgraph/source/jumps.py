@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
-from actorgraph.source.scope import Scope, walk_own
+from actorgraph.source.names import walk_own
+from actorgraph.source.scope import Scope
 from actorgraph.source.steps import parse_one
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
@@ -132,6 +133,9 @@ class Jumps:
             guard = parse_one(f"if {test}: pass", loop)
             guard.body = orelse
             after = [guard, *rest]
+        if isinstance(loop, ast.While) and has_walrus(loop.test):
+            leave = parse_one(f"if not ({ast.unparse(loop.test)}): break", loop)
+            loop.test, loop.body = ast.Constant(True), [leave, *loop.body]
         loop.body = self.block(loop.body, in_loop=True)
         if returns:
             flag, self.flag = self.flag, outer
@@ -168,6 +172,11 @@ class Jumps:
             branch.body, branch.orelse = body, chain
             chain = [branch]
         return out + chain
+
+
+def has_walrus(node: ast.AST) -> bool:
+    """Return whether an expression binds names."""
+    return any(isinstance(part, ast.NamedExpr) for part in ast.walk(node))
 
 
 def own_jumps(nodes: Iterable[ast.AST], *kinds: type[ast.stmt]) -> list[Any]:

@@ -11,27 +11,12 @@ import ast
 from copy import copy
 from typing import Any
 
-from actorgraph.source.scope import bound_names, walk_own
-from actorgraph.source.steps import loads
+from actorgraph.source.names import bound_names, loads, walk_own
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-"""They have names of their own."""
-_UNSURE = (*_COMPREHENSIONS, ast.BoolOp, ast.IfExp)
-"""Expressions that may leave a ``:=`` inside of them out."""
 _IMPURE = frozenset(
     "fitting check_inputs refuse_array refuse_element refuse_list refuse_same refuse_view "
     "overwritten".split()
 )
-
-
-def assigned(block: Any) -> set[str]:
-    """Return the names that statements may bind or delete."""
-    deleted = {
-        node.id
-        for node in walk_own(block)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)
-    }
-    return bound_names(block, _COMPREHENSIONS) | deleted
 
 
 def annotate(body: list[ast.stmt]) -> set[str]:
@@ -97,7 +82,9 @@ class _Backward:
             return stmt
         if isinstance(stmt, ast.Return):
             live.clear()
-        bound = set() if isinstance(stmt, (ast.Try, ast.TryStar)) else bound_names([stmt], _UNSURE)
+        bound = (
+            set() if isinstance(stmt, (ast.Try, ast.TryStar)) else bound_names([stmt], sure=True)
+        )
         same = isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Name)
         if self.pure is not None and (
             (same and bound == {stmt.value.id}) or (not bound & live and self._only_binds(stmt))

@@ -27,6 +27,7 @@ from actorgraph.ops.indexing import getitem
 from actorgraph.source.deciding import (
     CHANGED,
     FLOAT,
+    LISTS,
     NUMBERS,
     UNDEFINED,
     BlockNames,
@@ -195,7 +196,7 @@ class Converted(Deciding):
         if not staged:
             return [element_of(item) for item in over if self._kept(test, item, several, place)]
         if isinstance(over, Node):
-            return map(element_of, over)
+            return _list(map(element_of, over))
         count, item_at = _elements(over)
         if isinstance(count, Node):
             raise self.refused(
@@ -206,7 +207,7 @@ class Converted(Deciding):
         def at(index: Node) -> Any:
             return element_of(item_at(index))
 
-        return map(at, _graph_of(over).constant(np.arange(count)))
+        return _list(map(at, _graph_of(over).constant(np.arange(count))))
 
     def _kept(self, test: Callable[..., Any], item: Any, several: bool, place: int) -> bool:
         keeps = self.test(test(*item) if several else test(item), place)
@@ -247,6 +248,12 @@ class Converted(Deciding):
                 "there, and here it is read again; return it and assign it",
             )  # fmt: skip
         return result
+
+
+def _list(node: Any) -> Any:
+    """Note that a node stands for a list, and return it."""
+    LISTS.get([]).append(node)
+    return node
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -11,17 +11,18 @@ import numpy as np
 from actorgraph.source.aliases import CHANGING
 from actorgraph.source.expressions import Expressions, index_text
 from actorgraph.source.jumps import Jumps, UnsupportedPattern
-from actorgraph.source.scope import Scope, bound_names, walk_own
+from actorgraph.source.names import bound_names, loads, split, walk_own
+from actorgraph.source.scope import Scope
 from actorgraph.source.steps import (
     Branch,
     Context,
     Insertion,
     Jump,
     LoopStatement,
+    Statement,
     Substituted,
     index_value,
     load,
-    loads,
     parse,
 )
 from actorgraph.source.support import overwritten, refuse_array, refuse_element
@@ -43,7 +44,17 @@ class Normaliser(Expressions):
         except UnsupportedPattern as error:
             raise self.refused(error.pattern) from None
         self._add_names(body)  # `jumps` adds flags and a result
-        return self.block(body)
+        first = [f"{name} = None" for name in self.scope.late()]
+        _, _, own = split(self.scope.tree)
+        for called in self.scope.called():
+            first.append(ast.unparse(called.tree))
+            for name in sorted({*called.captured} & own):
+                mine, other = self.scope.tree.name, called.tree.name
+                raise self.refused(
+                    self.scope.tree, f"{mine} binds {name}, and calls {other}, which reads the "
+                    f"{name} of the function around; give one of the two another name",
+                )  # fmt: skip
+        return [*[Statement("passive", text) for text in first], *self.block(body)]
 
     def _add_names(self, body: list[ast.stmt]) -> None:
         """Add the names of new statements to the scope, and find which are active."""
@@ -85,7 +96,6 @@ class Normaliser(Expressions):
         if isinstance(node, ast.FunctionDef) and node.name in self.scope.nested:
             if self._escapes(node.name):
                 self.refuse_captures(node)
-            self._keep_defaults(node.name)
             self.emit("passive", ast.unparse(node))
             return
         if isinstance(node, (ast.Break, ast.Continue)):
@@ -104,23 +114,13 @@ class Normaliser(Expressions):
             raise self.refused(node)
         method(node)
 
-    def _keep_defaults(self, name: str) -> None:
-        """Bind the defaults of a nested function to names: calls may find other values."""
-        spec = self.scope.nested[name].tree.args
-        plain = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
-        given = dict(zip(plain[::-1], spec.defaults[::-1], strict=False))
-        only = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-        given |= {arg.arg: value for arg, value in only if value is not None}
-        for parameter, value in given.items():
-            kept = value if isinstance(value, ast.Constant) else self.temporary(value)
-            self.scope.defaults[name, parameter] = kept
-
-    def refuse_captures(self, node: ast.stmt) -> None:
-        """Raise if a function used as a value captures an active name."""
-        for inner in ast.walk(node):
-            if isinstance(inner, (ast.Lambda, ast.FunctionDef)):
-                own = {arg.arg for arg in ast.walk(inner.args) if isinstance(arg, ast.arg)}
-                for name in sorted((loads(inner.body) - own) & self.scope.active):
+    def refuse_captures(self, node: ast.AST) -> None:
+        """Raise if a class, or a function used as a value, captures an active name."""
+        for inner in walk_own([node]):
+            if isinstance(inner, (ast.Lambda, ast.FunctionDef, ast.ClassDef)):
+                for name in sorted(loads(inner) & self.scope.active):
+                    if isinstance(inner, ast.ClassDef):
+                        raise self.refused(inner)
                     raise self.refused(
                         inner, f"a function that is passed on holds the active {name}; give it "
                         "as an argument, or call the function by its own name",
@@ -140,17 +140,25 @@ class Normaliser(Expressions):
 
     def walrus(self, node: ast.stmt) -> None:
         """Bind the active names of ``:=`` before their statement."""
-        if isinstance(node, ast.While):
-            return
         heads = [getattr(node, name, None) for name in ("value", "test", "iter", "subject")]
         for head in heads:
             if not isinstance(head, ast.AST):
                 continue
-            for named in walk_own([head]):
-                if isinstance(named, ast.NamedExpr) and self.scope.is_active(named.value):
-                    value = deepcopy(named.value)
-                    self.assign(named.target.id, value)
-                    named.value = named.target
+            own, inner = walk_own([head]), list[ast.AST]()
+            for i, named in enumerate(own):
+                if not isinstance(named, ast.NamedExpr) or not self.scope.is_active(named.value):
+                    continue
+                if named in inner:  # bound with the value of another one
+                    continue
+                earlier = [one for one in own[:i] if named not in ast.walk(one)]
+                earlier += ast.walk(node.target) if isinstance(node, ast.AugAssign) else ()
+                seen = {getattr(one, "id", getattr(one, "attr", "")) for one in earlier}
+                if named not in walk_own([head], sure=True) or seen & {named.target.id, *CHANGING}:
+                    text = "the name bound by := may not be computed here; bind it before"
+                    raise self.refused(named, text)
+                inner += ast.walk(named.value)
+                self.assign(named.target.id, deepcopy(named.value))
+                named.value = named.target
             unnamed = _Unnamed().visit(head)
             for field, value in ast.iter_fields(node):
                 if value is head:
@@ -281,11 +289,6 @@ class Normaliser(Expressions):
         self.out.append(Branch(f"if {ast.unparse(node.test)}", body, orelse, name))
 
     def _on_while(self, node: ast.While) -> None:
-        walruses = [one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr)]
-        if any(self.scope.is_active(one.value) for one in walruses):
-            leave = parse(f"if not ({ast.unparse(node.test)}): break", node)
-            node.body = self.jumps.block([*leave, *node.body], True)
-            node.test = ast.Constant(True)
         body, count = self.block(node.body), self.scope.fresh("count")
         self.out.append(LoopStatement(f"while {ast.unparse(node.test)}", body, count=count))
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from actorgraph.source import support
 from actorgraph.source.jumps import own_jumps
+from actorgraph.source.names import bound_names, loads
 from actorgraph.source.rules import inline
-from actorgraph.source.scope import Scope, bound_names
+from actorgraph.source.scope import Scope
 from actorgraph.source.steps import (
     Branch,
     Compound,
@@ -30,7 +31,6 @@ from actorgraph.source.steps import (
     bound,
     index_value,
     load,
-    loads,
     parse,
 )
 

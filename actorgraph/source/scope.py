@@ -8,9 +8,20 @@ import math
 from collections.abc import Iterator
 from inspect import Parameter, signature
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+
+from actorgraph.source.names import (
+    FUNCTIONS,
+    bound_names,
+    defaults,
+    free_names,
+    loads,
+    parameters,
+    stored,
+    walk_own,
+)
 
 UNKNOWN = object()
 """The value of a local name, which is known only when the function runs."""
@@ -68,15 +79,17 @@ class Scope:
         self, function: FunctionType, tree: ast.FunctionDef, captured: tuple[str, ...] = (),
         nested: dict[str, Scope] | None = None,
     ) -> None:  # fmt: skip
-        self.function, self.tree, self.captured = function, _NamedLambdas().visit(tree), captured
-        self.args = [*_parameters(tree.args), *captured]
-        self.locals = {*self.args, *bound_names(tree.body)}
-        self.used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        self.used |= self.locals
+        self.function, self.tree, self.captured = function, tree, captured
+        self.args = [*parameters(tree.args), *captured]
+        self.used = {*self.args, *bound_names(tree.body)}
+        self.used |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        _Definitions(self).generic_visit(tree)
+        self.own = {*self.args, *bound_names(tree.body)}
+        generators = [one for one in walk_own(tree.body) if isinstance(one, ast.comprehension)]
+        self.locals = self.own.union(*[stored(one.target) for one in generators])
         self.taken: dict[str, str] = {}
         self.active: set[str] = set()
         self.helpers: dict[str, Any] = {}
-        self.defaults: dict[tuple[str, str], ast.expr] = {}  # of nested functions, by parameter
         self.cells = dict(
             zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
@@ -128,8 +141,7 @@ class Scope:
             and not one.decorator_list
         ]  # fmt: skip
         free_of = {
-            one.name: {n.id for n in ast.walk(one) if isinstance(n, ast.Name)}
-            - {*_parameters(one.args), *bound_names(one.body)}
+            one.name: free_names(one).union(*map(loads, defaults(one.args).values()))
             for one in nested
         }
         for node in nested:
@@ -139,11 +151,30 @@ class Scope:
             ):  # it also captures what the nested functions that it calls capture
                 before = free
                 free = free.union(*[free_of[name] for name in free & free_of.keys()])
-            captured = tuple(sorted((free & self.locals) - free_of.keys()))
+            captured = tuple(sorted((free & self.own) - free_of.keys()))
             self.nested[node.name] = Scope(self.function, node, captured, self.nested)
         for scope in self.nested.values():
             known_there = {n: one for n, one in self.nested.items() if n not in scope.locals}
             scope.nested = {**known_there, **scope.nested}
+
+    def late(self) -> list[str]:
+        """Return the names that a function inside may capture before they are bound."""
+        captured, bound = set[str](), {*self.args}
+        for stmt in self.tree.body:
+            inner = [one for one in ast.walk(stmt) if isinstance(one, FUNCTIONS)]
+            captured |= set().union(*map(free_names, inner)) - bound
+            bound |= bound_names(stmt.targets) if isinstance(stmt, ast.Assign) else set()
+        return sorted(captured & self.own - self.nested.keys())
+
+    def called(self) -> list[Scope]:
+        """Return the functions of scopes around that this one calls, or that these call."""
+        found: dict[str, Scope] = {}
+        todo = [self]
+        while todo:
+            names = loads(todo.pop().tree.body) & self.nested.keys() - self.own - found.keys()
+            found |= {name: self.nested[name] for name in sorted(names)}
+            todo += [found[name] for name in names]
+        return [*found.values()]
 
     @property
     def is_generated(self) -> bool:
@@ -345,17 +376,42 @@ class Scope:
         return (target is float or target is np.float64) and not self.active.isdisjoint(shown)
 
 
-class _NamedLambdas(ast.NodeTransformer):
-    """Turns ``f = lambda ...`` into a definition."""
+class _Definitions(ast.NodeTransformer):
+    """Turns ``f = lambda ...`` into a definition, and gives names to the defaults of definitions.
 
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+    So whoever calls the function has its defaults, as captured names.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        self.generic_visit(node)
+        kept: list[ast.stmt] = []
+        for parameter, value in defaults(node.args).items():
+            if isinstance(value, ast.Constant) or hasattr(value, "kept") or node.decorator_list:
+                continue
+            name = self.scope.fresh(parameter)
+            one: Any = ast.copy_location(ast.Name(name, ast.Load()), value)
+            one.kept = True
+            for values in (node.args.defaults, node.args.kw_defaults):
+                values[:] = [one if other is value else other for other in cast(Any, values)]
+            bound = ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), node)
+            kept.append(ast.fix_missing_locations(bound))
+        return [*kept, node]
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
         target = node.targets[0]
-        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
+        if (
+            isinstance(node.value, ast.Lambda)
+            and len(node.targets) == 1
+            and isinstance(target, ast.Name)
+        ):
             definition: Any = ast.parse(f"def {target.id}(): pass").body[0]
             definition.args, definition.body = node.value.args, [ast.Return(node.value.body)]
             for part in (definition, definition.body[0]):
                 ast.copy_location(part, node)
-            return definition  # type: ignore[no-any-return]
+            return self.visit_FunctionDef(definition)
         return node
 
 
@@ -410,39 +466,3 @@ def changes_nothing(function: Any, call: ast.Call) -> bool:
     if is_hashable(function) and function in PASSIVE_CALLS | _PURE_BUILTINS:
         return True
     return is_numpy(function) and not writes_out(function, call)
-
-
-def walk_own(body: Any, apart: tuple[type[ast.AST], ...] = ()) -> list[ast.AST]:
-    """Return the nodes of a body in order, without those of functions, classes and `apart`."""
-    nodes: list[ast.AST] = []
-    whole = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *apart)
-
-    def visit(node: ast.AST) -> None:
-        nodes.append(node)
-        if not isinstance(node, whole):
-            for child in ast.iter_child_nodes(node):
-                visit(child)
-
-    for stmt in body:
-        visit(stmt)
-    return nodes
-
-
-def bound_names(body: Any, apart: tuple[type[ast.AST], ...] = ()) -> set[str]:
-    """Return the names that statements bind, but for those inside of `apart`."""
-    names: set[str] = set()
-    for node in walk_own(body, apart):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).split(".")[0])
-        elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-            names.add(node.name)
-    return names
-
-
-def _parameters(args: ast.arguments) -> list[str]:
-    rest = [parameter for parameter in (args.vararg, args.kwarg) if parameter is not None]
-    return [parameter.arg for parameter in (*args.posonlyargs, *args.args, *args.kwonlyargs, *rest)]

@@ -15,11 +15,12 @@ from typing import Any
 
 from actorgraph.source.aliases import CHANGING, Aliases
 from actorgraph.source.fence import check_everywhere
-from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps, own_jumps
-from actorgraph.source.liveness import annotate, assigned
+from actorgraph.source.jumps import Jumps, UnsupportedPattern, has_walrus, jumps, own_jumps
+from actorgraph.source.liveness import annotate
+from actorgraph.source.names import bound_names, loads, walk_own
 from actorgraph.source.reading import refuse
-from actorgraph.source.scope import Scope, bound_names, is_numpy, walk_own
-from actorgraph.source.steps import free_names, loads, parse_one
+from actorgraph.source.scope import Scope, is_numpy
+from actorgraph.source.steps import parse_one
 
 HELPER = "ag__"
 """The name of the `Converted` object."""
@@ -89,7 +90,7 @@ class _Definition:
         body.append(parse_one(f"return {self.jumps.result}", tree.body[-1]))
         body = self.plain(body)
         annotate(body)
-        names = sorted(assigned(body) - set(self.scope.args))
+        names = sorted(bound_names(body) - set(self.scope.args))
         bound = [parse_one(f"if 0: {' = '.join(names)} = None", tree)] if names else []
         tree.body = [*bound, *self.block(body)]
         tree.decorator_list, tree.returns = [], None
@@ -112,6 +113,8 @@ class _Definition:
     def _plain_statement(self, node: Any) -> list[ast.stmt]:
         if isinstance(node, ast.Assign):
             self._keep_apart(node)
+            if len(node.targets) > 1 or isinstance(node.targets[0], (ast.Tuple, ast.List)):
+                return self._one_by_one(node)
         if type(node) in (ast.While, ast.For):
             node.stopped = self.scope.fresh("stopped") if own_jumps(node.body, ast.Break) else ""
             outer, self.stopped = self.stopped, node.stopped
@@ -152,18 +155,39 @@ class _Definition:
                 method.value = _call("array", node, self.at(node), method.value)
         return [node]
 
+    def _one_by_one(self, node: ast.Assign) -> list[ast.stmt]:
+        """Return an assignment to several targets, and those of each if one is no name."""
+        later: list[ast.stmt] = []
+
+        def named(target: ast.expr) -> ast.expr:
+            if isinstance(target, (ast.Tuple, ast.List)):
+                return type(target)([named(one) for one in target.elts], ast.Store())
+            if isinstance(target, ast.Starred):
+                return ast.Starred(named(target.value), ast.Store())
+            name = self.scope.fresh("value")
+            later.append(_assigned(target, ast.Name(name, ast.Load()), node))
+            return ast.Name(name, ast.Store())
+
+        if not any(
+            isinstance(one, (ast.Subscript, ast.Attribute)) for one in walk_own(node.targets)
+        ):
+            return [node]
+        first = _located_one(ast.Assign([*map(named, node.targets)], node.value), node)
+        return [first, *self.plain(later)]
+
     def _keep_apart(self, node: ast.Assign) -> None:
         """Have a call raise that returns what it got, if the one or the other is written to."""
         target, call = node.targets[0], node.value
         if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
             return
         called = self.scope.resolve(call.func)
-        names = sorted(free_names([*call.args, *call.keywords]) & self.scope.locals)
+        names = sorted(loads([*call.args, *call.keywords]) & self.scope.own)
         if is_numpy(called) or isinstance(called, type):
             return
         if any(map(self.aliases.changed, [target.id, *names])):
             text = repr(ast.unparse(call))
-            node.value = _call("apart", node, text, self.at(node), call, *names)
+            read = f"*{HELPER}.state({', '.join([f'lambda: {name}' for name in names])})"
+            node.value = _call("apart", node, text, self.at(node), call, read)
 
     def is_read_again(self, name: str) -> bool:
         """Return whether a local name may be read in another place, or again in a loop."""
@@ -192,10 +216,12 @@ class _Definition:
             name = repr(target.attr)
             call = _call("set_attribute", node, target.value, name, node.value, self.at(node))
             return _located_one(ast.Expr(call), node)  # type: ignore[no-any-return]
-        base = target.value if isinstance(target, ast.Subscript) else None
-        if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
+        if not isinstance(target, ast.Subscript):
             return node
-        assert isinstance(target, ast.Subscript)
+        base = target.value
+        if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
+            call = _call("stored", node, self.at(node), node.value, base, _index(target.slice))
+            return _located_one(ast.Expr(call), node)  # type: ignore[no-any-return]
         who = self._seen_by(base.id, node)
         value = _call("written", node, who, base.id, _index(target.slice), node.value)
         return _assigned(ast.Name(base.id, ast.Store()), value, node)
@@ -271,7 +297,7 @@ class _Definition:
         return [getter, setter], [read, write, repr(tuple(names))]
 
     def _on_if(self, node: Any) -> list[ast.stmt]:
-        names = sorted(assigned([*node.body, *node.orelse]))
+        names = sorted(bound_names([*node.body, *node.orelse]))
         live = repr(tuple([name for name in names if name in node.after]))
         true, false = self.scope.fresh("then"), self.scope.fresh("otherwise")
         state, given = self._state(node, names)
@@ -287,7 +313,7 @@ class _Definition:
         if node.stopped:
             goes_on = f"lambda: {HELPER}.not_({node.stopped})"
             test = _call("joined", node, "False", "False", goes_on, _later(test, node))
-        names = sorted(assigned([*node.body, ast.Expr(node.test)]))
+        names = sorted(bound_names([*node.body, ast.Expr(node.test)]))
         ask, body = self.scope.fresh("test"), self.scope.fresh("body")
         inside, place = deepcopy([*node.body, ast.Expr(node.test)]), self.at(node)
         asked = _located_one(ast.Return(test), node)
@@ -307,7 +333,7 @@ class _Definition:
         first.targets = [node.target]
         if any(map(self.aliases.written, loads(node.iter))):
             first.value = _call("number", node, self.at(node), item)
-        names = sorted(assigned([*node.body, first]))
+        names = sorted(bound_names([*node.body, first]))
         state, given = self._state(node, names)
         inside, place = deepcopy(node.body), self.at(node)
         blocks = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
@@ -338,9 +364,7 @@ class _Definition:
         return [node]
 
     def _on_assert(self, node: Any) -> list[ast.stmt]:
-        live = sorted(
-            {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & self.scope.locals
-        )
+        live = sorted(loads(node.test) & self.scope.own)
         state, given = self._state(node, live)
         test = self.expressions.test(node.test)
         said = _later(self.expressions.visit(node.msg or ast.Constant(None)), node)
@@ -373,10 +397,9 @@ class _Expressions(ast.NodeTransformer):
     def _later(self, node: ast.AST, *parts: ast.expr, visit: Any = None) -> list[ast.expr]:
         """Return functions that compute parts of an expression."""
         for part in parts:
-            for inner in ast.walk(part):
-                if isinstance(inner, ast.NamedExpr):
-                    text = "the name bound by := may not be computed here; bind it before"
-                    raise refuse(inner, text, self.definition.function)
+            if has_walrus(part):
+                text = "the name bound by := may not be computed here; bind it before"
+                raise refuse(part, text, self.definition.function)
         return [_later((visit or self.visit)(part), node) for part in parts]
 
     def test(self, node: ast.expr) -> Any:
@@ -389,6 +412,14 @@ class _Expressions(ast.NodeTransformer):
         ends = repr(isinstance(node.op, ast.Or))
         parts = self._later(node, *node.values, visit=visit)
         return _call("joined", node, ends, repr(exact), *parts)
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        lists = any(map(self.definition.aliases.may_be_list, (node.left, node.right)))
+        operands = self.visit(node.left), self.visit(node.right)
+        if lists and isinstance(node.op, (ast.Add, ast.Mult)):
+            return _call("of_lists", node, repr(type(node.op).__name__), *operands)
+        node.left, node.right = operands
+        return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         return self._joined(node, True, self.visit)
@@ -426,7 +457,8 @@ class _Expressions(ast.NodeTransformer):
         generator = node.generators[0]
         target = generator.target
         names = [target] if isinstance(target, ast.Name) else getattr(target, "elts", [])
-        if len(node.generators) > 1 or not names or not all(isinstance(n, ast.Name) for n in names):
+        simple = names and all(isinstance(name, ast.Name) for name in names)
+        if len(node.generators) > 1 or not simple or has_walrus(node):
             return self.generic_visit(node)
         args, several = ", ".join([n.id for n in names]), repr(not isinstance(target, ast.Name))
         tests, place = generator.ifs or [ast.Constant(True)], self.definition.at(node)

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
-from actorgraph.source.scope import bound_names
+from actorgraph.source.names import SCOPES, bound_names, split
 
 
 @dataclass(eq=False)
@@ -117,37 +117,22 @@ class Substituted(ast.NodeTransformer):
 
     def __init__(self, names: dict[str, ast.expr]) -> None:
         self.names = names
+        self._around: dict[int, dict[str, ast.expr]] = {}  # for parts of the scope around
+
+    def visit(self, node: ast.AST) -> Any:
+        """Return a node with names replaced, but for the own ones of functions inside."""
+        before, self.names = self.names, self._around.pop(id(node), self.names)
+        if type(node) in SCOPES:
+            outside, _, own = split(node)
+            self._around |= {id(part): self.names for part in outside}
+            self.names = {name: one for name, one in self.names.items() if name not in own}
+        made = super().visit(node)
+        self.names = before
+        return made
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """Return the replacement of a name."""
         return self.names.get(node.id, node)
-
-
-def loads(body: Any) -> set[str]:
-    """Return the names that statements or expressions read."""
-    names: set[str] = set()
-    todo = list(body) if isinstance(body, list) else [body]
-    while todo:
-        node = todo.pop()
-        if type(node) is ast.Name:
-            if type(node.ctx) is ast.Load:
-                names.add(node.id)
-            continue
-        for name in node._fields:
-            part = getattr(node, name, None)
-            if isinstance(part, ast.AST):
-                todo.append(part)
-            elif type(part) is list:
-                todo += [item for item in part if isinstance(item, ast.AST)]
-    return names
-
-
-def free_names(expressions: list[Any]) -> set[str]:
-    """Return the names that expressions read, but for those that they bind themselves."""
-    inside = [one for part in expressions for one in ast.walk(part)]
-    own = {one.arg for one in inside if isinstance(one, ast.arg)}
-    own |= {one.id for one in inside if isinstance(one, ast.Name) and type(one.ctx) is ast.Store}
-    return loads(expressions) - own
 
 
 def bound(block: list[Any]) -> set[str]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.errors import GraphError
 from tests._each import each
 from tests.control._runs import on_every_machine
 from tests.source.branching import CASES, V
@@ -319,11 +320,39 @@ def comprehension_in_a_call(x):
     return y
 
 
+def bound_in_the_test_of_a_loop(x):
+    y = x
+    while (y := y * 0.5) > 0.3:
+        y = y * x * 0.5
+    return y
+
+
+def bound_in_a_comprehension(x):
+    squares = [(y := a * a) for a in [x, 3.0]]
+    return y + squares[0] * x
+
+
+def asserted_of_each(x):
+    items = [1.0, 2.0]
+    assert all(e > 0.0 for e in items)
+    return x * items[1]
+
+
+def written_in_turn(x):
+    v, i = np.zeros(3), 0
+    v[i], i, *rest = x, 1, 2.0 * x
+    w = v[1] = rest[0]
+    v[i + 1], v[0] = v[0] * w, v[1]
+    return v[0] * v[1] + v[2] * w
+
+
 @each(
     ("function", "args"),
-    [(powers, (3.0, 2)), (annotated, (3.0,)), (comprehension_in_a_call, (np.array([1.0, 2.0]),))],
-)
-def test_recursion_of_a_global_annotated_names_and_comprehensions_in_calls(function, args):
+    [(powers, (3.0, 2)), (annotated, (3.0,)), (comprehension_in_a_call, (np.array([1.0, 2.0]),)),
+     (bound_in_the_test_of_a_loop, (1.3,)), (bound_in_a_comprehension, (1.3,)),
+     (asserted_of_each, (1.3,)), (written_in_turn, (1.3,))],
+)  # fmt: skip
+def test_recursion_annotated_names_and_names_bound_in_expressions_or_by_turns(function, args):
     x = ag.Graph().input("x", np.shape(args[0]), "float64")
     y = ag.function(function)(x, *args[1:])
     found = ag.LispMachine([y]).run_sync({"x": args[0]})[y].value
@@ -352,3 +381,73 @@ def test_a_list_of_a_range_of_a_node_is_refused_and_so_is_a_zip_that_is_reversed
     ):
         with pytest.raises(ag.GraphTypeError, match=text):
             ag.function(function)(n)
+
+
+def test_what_a_comprehension_over_a_node_gives_is_not_joined_or_repeated_as_a_list():
+    def behind(x):
+        return np.sum([e * e for e in x] + [0.5])
+
+    def before(x):
+        items = [e * e for e in x]
+        return np.sum(items + items)
+
+    def augmented(x):
+        items = [e * e for e in x]
+        items += [0.5]
+        return np.sum(items)
+
+    def repeated(x):
+        items = [e * e for e in x]
+        return np.sum(2 * items)
+
+    def added(x):
+        return np.sum([e * e for e in x] + x)
+
+    x = ag.Graph().input("x", (3,), "float64")
+    for function in (behind, before, augmented, repeated):
+        with pytest.raises(GraphError, match="is not joined or repeated as a list is"):
+            ag.function(function)(x)
+    y = ag.function(added)(x)
+    given = np.array([1.0, 2.0, 3.0])
+    assert ag.LispMachine([y]).run_sync({"x": given})[y].value == added(given)
+
+
+def test_a_node_that_is_written_into_an_array_of_a_container_is_refused():
+    def written(x):
+        held = {"b": np.zeros(2)}
+        held["b"][0] = x
+        return held["b"][0]
+
+    def put(x):
+        held = {"b": [0.0, 1.0]}
+        held["b"][0] = x
+        return held["b"][0] + held["b"][1]
+
+    x = ag.Graph().input("x", (), "float64")
+    with pytest.raises(GraphError, match="an array that a container, or a global, holds"):
+        ag.function(written)(x)
+    y = ag.function(put)(x)
+    assert ag.LispMachine([y]).run_sync({"x": 2.0})[y].value == 3.0
+
+
+def test_a_write_into_an_array_that_a_call_put_into_a_container_is_refused():
+    def by_keyword(x):
+        held = dict(b=x)  # noqa: C408
+        x[0] = 3.0
+        return held["b"]
+
+    def in_a_list(x):
+        held = list(zip([1.0], [x], strict=True))
+        x[0] = 3.0
+        return held[0][1]
+
+    def by_update(x):
+        held = {}
+        held.update(b=x)
+        x[0] = 3.0
+        return held["b"]
+
+    x = ag.Graph().input("x", (2,), "float64")
+    for function in (by_keyword, in_a_list, by_update):
+        with pytest.raises(GraphError, match="held would see in Python that x changes"):
+            ag.function(function)(x)
