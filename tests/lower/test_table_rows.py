@@ -358,7 +358,7 @@ def written(steps, given, results):
     """Return rows of steps whose results stay in the table."""
     stretch = SimpleNamespace(
         steps=steps, given=given, others={}, odd={}, shared={}, results=results,
-        copied={one.id for one in results}, code_row=None, classes=None,
+        copied={one.id for one in results}, code_row=None, classes=None, views=(),
     )  # fmt: skip
     return table_rows.Written(stretch, {})
 
