@@ -216,7 +216,7 @@ class RowWriter:
         places = few, index, many
         if index.itemsize != 8 or not (width and all(one.is_flat for one in places)):
             raise Unfit
-        if self.overlaps(result, [x, index]) or prod(few.shape) != outer * count * width:
+        if self.overlaps(result, [x, index]) or not 0 < outer * count * width == prod(few.shape):
             raise Unfit
         size = width * x.itemsize
         between, steps, apart = [count * size, 0, limit * size], [size, 8, 0], [0, size]

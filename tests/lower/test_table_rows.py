@@ -11,7 +11,7 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
 from actorgraph.errors import GraphTypeError, NodeError
-from actorgraph.lower import row_writing, spots, table_rows
+from actorgraph.lower import row_writing, spots, table, table_rows
 from tests._each import each
 from tests.lower.test_layouts import FLOATS, numbers
 from tests.lower.test_table import check
@@ -279,6 +279,31 @@ def test_sizes_of_a_run_that_do_not_fit_an_index_fail_as_from_python(form, caplo
         with pytest.raises(NodeError, match="index 3 is out of bounds for axis 0 with size 3"):
             machine.run_sync(feeds | {"x": np.ones((3, 4), "float32")})
     assert not caplog.records
+
+
+@each(
+    "dims, form",
+    [
+        ((4, "n"), lambda x, i: x[i]),
+        (("n", 4), lambda x, i: x[:, i]),
+        (("n", 4), lambda x, i: ops.index_add(x, 1, i, x)),
+        (("n", 4), lambda x, i: ops.index_put(x, (..., i), x * 2.0)),
+        ((4, "n"), lambda x, i: ops.index_add(x, 0, i, x)),
+        ((4, 4, "n"), lambda x, i: x[:, i]),
+        ((4, 4, "n"), lambda x, i: ops.index_put(x, (slice(None), i), x * 2.0)),
+    ],
+)
+def test_an_index_into_an_array_without_elements_is_no_row(dims, form, monkeypatch):
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
+    g = ag.Graph()
+    x, i = g.input("x", dims), g.input("i", (4,), "int64")
+    loss = (form(x * 2.0, i) * 2.0).sum()
+    with ag.TapeMachine([loss], wrt=[x], native="wait") as machine:
+        for size in (4, 0, 4):
+            value = np.ones([size if dim == "n" else dim for dim in dims], "float32")
+            run = machine.run_sync({"x": value, "i": np.array([3, 0, -1, 3])}, backward=True)
+            assert run[x].grad.shape == value.shape
+            assert size or run[loss].value == 0.0
 
 
 def test_an_index_array_that_names_nothing_fails_as_from_python():
