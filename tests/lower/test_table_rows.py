@@ -109,8 +109,13 @@ WHOLE = [
     lambda x: ops.unfold(x.reshape(IMAGES), (3, 2), padding=1, stride=(1, 2)),
     lambda x: ops.fold(x.reshape(2, 24, 10), (3, 7), (2, 3)),
     lambda x: ops.col2im(x.reshape(2, 5, 4, 12), (6, 6), (2, 3)),
+    lambda x: ops.roll(x, 7, 1), lambda x: ops.roll(x, (-2, 81), (0, 1)), lambda x: ops.roll(x, 0),
+    lambda x: ops.roll(x.transpose(), 1, 0), lambda x: ops.vecdot(x, x * 2.0) * x[:, 3],
+    lambda x: ops.vecdot(x[:, :6], x[:, 1:7] * 2.0).sum() * x,
+    lambda x: ops.scaled_dot_product_attention(x, x, x, is_causal=True),
 ]  # fmt: skip
 BESIDE = [
+    lambda x: ops.outer(x[0], x[:, 2]),
     ops.tril, ops.triu, lambda x: (x.astype("int64") * 3).astype("float32"),
 ]  # fmt: skip
 
@@ -126,6 +131,18 @@ def test_casts_spreads_and_windows_are_rows_and_interrupt_no_table():
         loss = ops.square(y).sum()
         for found in (check([loss], {"x": values}), check([loss], {"x": values}, True, [x])):
             assert found == ["table"] or (form in BESIDE and found.count("table") == 1)
+
+
+def test_what_is_behind_copies_and_diagonals_is_rows():
+    x = ag.Graph().input("x", (6, 6))
+    for form in (
+        lambda x: ops.repeat(x, 2, 0),
+        ops.diag_embed,
+        lambda x: ops.index_put(x, (slice(None, None, 2), [0, 1, 0], None), 1.0),
+    ):
+        [*before, behind] = check([chain(form(x * 2.0))], {"x": numbers((6, 6), "float32", False)})
+        assert behind == "table"
+        assert "table" not in before
 
 
 def beside(part):
