@@ -99,6 +99,24 @@ def test_large_products_of_a_matrix_with_its_own_transpose_are_left_to_numpy(dty
     assert check([chain(y.transpose() @ (y * 2.0))[:6]], feeds) == ["table"]
 
 
+VECTORS = [
+    ((5, 6), (6,)), ((6,), (6, 7)), ((6,), (6,)), ((3, 5, 6), (6,)), ((6,), (3, 6, 7)),
+    ((2, 3, 5, 6), (6,)), ((1, 6), (6,)), ((6,), (6, 1)), ((40, 300), (300,)), ((1,), (1,)),
+]  # fmt: skip
+
+
+@each("dtype", FLOATS)
+@each("first, second", VECTORS)
+def test_products_with_vectors_are_rows(first, second, dtype):
+    g = ag.Graph()
+    x, y = g.input("x", first, dtype), g.input("y", second, dtype)
+    feeds = {"x": numbers(first, dtype, False), "y": numbers(second, dtype, False)}
+    for left in (x * 2.0, (x * 2.0)[::-1] * 1.0, ops.transpose(ops.transpose(x * 0.5) * 2.0)):
+        product = chain(left, 4) @ chain(y, 4)
+        assert check([chain(product)], feeds) == ["table"]
+        assert "table" in check([ops.square(product).sum()], feeds, backward=True, wrt=[x, y])
+
+
 IMAGES = (2, 3, 8, 10)
 WHOLE = [
     lambda x: (x > 0.3).astype("float32") * x, lambda x: x.astype("float64").astype("float32"),
@@ -113,9 +131,9 @@ WHOLE = [
     lambda x: ops.roll(x.transpose(), 1, 0), lambda x: ops.vecdot(x, x * 2.0) * x[:, 3],
     lambda x: ops.vecdot(x[:, :6], x[:, 1:7] * 2.0).sum() * x,
     lambda x: ops.scaled_dot_product_attention(x, x, x, is_causal=True),
+    lambda x: ops.outer(x[0], x[:, 2]),
 ]  # fmt: skip
 BESIDE = [
-    lambda x: ops.outer(x[0], x[:, 2]),
     ops.tril, ops.triu, lambda x: (x.astype("int64") * 3).astype("float32"),
 ]  # fmt: skip
 
