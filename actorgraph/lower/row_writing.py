@@ -440,7 +440,11 @@ def _with_axis(place: Spot, axis: int) -> Spot:
 @cache
 def _of_vectors(first: bool, second: bool) -> Callable[[Any, Any], Any]:
     """Return the kernel of a product with vectors, given as matrices of one row or column."""
-    return lambda x, y: np.matmul(x[0] if first else x, y[:, 0] if second else y)
+
+    def multiplied(x: Any, y: Any) -> Any:
+        return np.matmul(x[0] if first else x, y[:, 0] if second else y)
+
+    return multiplied
 
 
 def _columns(row: Any, x: Any) -> Any:
