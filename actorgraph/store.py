@@ -42,7 +42,8 @@ _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enable
 
 
 CACHE_LINE = 64
-"""Bytes of a cache line, at which arrays begin: a step that stores across lines takes longer."""
+"""Bytes of a cache line and of the widest vector, at which arrays begin: a step that stores across
+lines takes longer, up to twice as long for additions."""
 
 
 class _Memory(np.ndarray[Any, Any]):
@@ -159,13 +160,11 @@ class Held:
         The current array, read-only; call `present` before reading it.
     grad : ndarray, optional
         A gradient; `solver.step` reads it if it gets this object instead of a result of a run.
-    version : int
-        Counts the changes of `array`.
     name : str, optional
         The name of its node in the first graph that has bound it.
     """
 
-    __slots__ = ("__weakref__", "_spares", "_window", "array", "grad", "homes", "name", "version")
+    __slots__ = ("__weakref__", "_spares", "_window", "array", "grad", "homes", "name")
 
     what = "value"
     """What errors call it."""
@@ -173,7 +172,6 @@ class Held:
     def __init__(self, value: Any) -> None:
         self.array: Array = _copied(np.asarray(value))
         self.grad: Any = None
-        self.version = 0
         self.name: str | None = None
         self.homes: tuple[tuple[ref[Store], int], ...] = ()
         self._spares: dict[str, _Memory] = {}
@@ -239,7 +237,7 @@ class Held:
         if references == _IDLE and memory is not None:
             memory.promised = None
             return memory.view(np.ndarray)  # type: ignore[no-any-return]
-        return _empty_like(self.array)
+        return empty_like(self.array)
 
     def arrays(self) -> list[Any]:
         """Return all its arrays: the value, the gradient, and the spare memory."""
@@ -293,7 +291,7 @@ def switch(
         for held, before, after in changes:
             if held.array is not before:
                 return held
-            calls += (setattr, held, "array", after), (setattr, held, "version", held.version + 1)
+            calls.append((setattr, held, "array", after))
             for home, place in held.homes:
                 store = home()
                 if store is not latest and store is not None:
@@ -320,13 +318,14 @@ def _lie_alike(one: Array, other: Array) -> bool:
     return (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
 
 
-def _empty_like(array: Array) -> Array:
+def empty_like(array: Array) -> Array:
+    """Return an array of the same shape and dtype that begins at a cache line."""
     raw = _Memory(array.nbytes + CACHE_LINE, np.uint8)
     return _Memory(array.shape, array.dtype, raw, -raw.ctypes.data % CACHE_LINE).view(np.ndarray)
 
 
 def _copied(array: Array) -> Array:
-    copy = _empty_like(array)
+    copy = empty_like(array)
     copy[...] = array
     return copy
 

@@ -115,9 +115,9 @@ def direction_nodes(
     return directions
 
 
-def gradient_tree(outputs: list[Node], wrt: Any, seeds: list[Node], what: str) -> Any:
-    """Return the gradients in the structure of `wrt`."""
-    nodes, structure = float_nodes(wrt, what)
+def gradient_tree(outputs: list[Node], wrt: Any, seeds: list[Node]) -> Any:
+    """Return the gradients in the structure of `wrt`, which `float_nodes` has checked."""
+    nodes, structure = flatten(wrt)
     return unflatten(structure, gradients(outputs, nodes, seeds))
 
 
@@ -127,8 +127,8 @@ def push_tree(outputs: list[Node], structure: Structure, directions: dict[Node, 
 
 
 def product_tree(output: Node, wrt: Any, vectors: Any, what: str) -> Any:
-    """Return the product of the Hessian with `vectors`, in the structure of `wrt`."""
-    nodes, structure = float_nodes(wrt, f"an argument of {what}")
+    """Return the product of the Hessian with `vectors`, in the structure of the checked `wrt`."""
+    nodes, structure = flatten(wrt)
     directions = direction_nodes(vectors, structure, nodes, what)
     first = gradients([output], nodes, [ones_seed(output)])
     return push_tree(first, structure, directions)
@@ -148,8 +148,9 @@ def jacobian_tree(outputs: list[Node], structure: Structure, wrt: Any, what: str
     """Return for each output, in the structure of outputs, its Jacobian by each wrt.
 
     It uses forward or reverse mode, whichever takes fewer passes, forward mode if they tie.
+    `float_nodes` has checked `wrt`.
     """
-    nodes, inner = float_nodes(wrt, what)
+    nodes, inner = flatten(wrt)
     refuse_complex(outputs, nodes)
     columns, rows = _size_of(nodes), _size_of(outputs)
     if columns is None and rows is None:

@@ -71,7 +71,8 @@ class Layouts:
         number = self._classes.get(node.id)
         if number is None:
             return self._derived(node, given, plain)
-        key = node.op, number, *given  # late rewriting may put another op in the place of a node
+        # Late rewriting may put other steps in the places of nodes.
+        key = node.op, id(node.attrs), number, *given
         if key not in self._of_class:
             self._of_class[key] = self._derived(node, given, plain)
         return self._of_class[key]

@@ -98,6 +98,12 @@ class _Iteration:
         return None if self.exact else code_row
 
     @property
+    def views(self) -> Collection[int]:
+        """As in `table.Stretch`."""
+        nodes = [node for node in (*self.given, *self.steps) if node.inputs]
+        return {node.id for node in nodes if is_view(node)}
+
+    @property
     def lasting(self) -> Sequence[Node]:
         """The nodes read after the last row: results, and the test's answer."""
         return self.results if self.asking is None else [*self.results, self.asking]

@@ -207,7 +207,7 @@ class Tabling(NamedTuple):
     largest: int | None = None
     others: Mapping[Op, Callable[..., None]] = MappingProxyType({})
     flag: Flag | None = None
-    known: dict[int, tuple[Op, str]] | None = None
+    known: dict[int, tuple[Op, Any, str]] | None = None
     strands: int = 1
     classes: Mapping[int, int] = MappingProxyType({})
     planned: Callable[[tuple[tuple[str, int], ...]], Buffers] | None = None

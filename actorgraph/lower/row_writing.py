@@ -12,6 +12,7 @@ base's memory, which `RowWriter` checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from math import prod
 from operator import itemgetter
 from typing import Any
@@ -217,7 +218,7 @@ class RowWriter:
         places = few, index, many
         if index.itemsize != 8 or not (width and all(one.is_flat for one in places)):
             raise Unfit
-        if self.overlaps(result, [x, index]) or prod(few.shape) != outer * count * width:
+        if self.overlaps(result, [x, index]) or not 0 < outer * count * width == prod(few.shape):
             raise Unfit
         size = width * x.itemsize
         between, steps, apart = [count * size, 0, limit * size], [size, 8, 0], [0, size]
@@ -271,6 +272,14 @@ class RowWriter:
     def _product(self, step: Node) -> None:
         """Write a product as its kernel computes it: a stack times a matrix as one tall matrix."""
         (x, y), result = map(self.place, step.inputs), self.places[step.id]
+        rank, vectors = len(result.shape), (len(x.shape) == 1, len(y.shape) == 1)
+        if any(vectors):  # as matrices of one row or column, of which the loop has the same bits
+            if vectors[1]:
+                y, result = _with_axis(y, 1), _with_axis(result, rank)
+            if vectors[0]:
+                x, result = _with_axis(x, 0), _with_axis(result, rank - (not vectors[1]))
+            self.product(x, y, result, _of_vectors(*vectors))
+            return
         if len(x.shape) > 2 and len(y.shape) == 2:
             if not x.is_flat:
                 x = Traced(self, x, step.dtype).copy().place
@@ -424,6 +433,24 @@ class RowWriter:
         self.rows.append(
             TableRow(loop, times, tuple(dims), tuple(strides), tuple(places), tuple(sizes), heard)
         )
+
+
+def _with_axis(place: Spot, axis: int) -> Spot:
+    """Return a value with another axis, of one entry."""
+    shape, strides = [*place.shape], [*place.strides]
+    shape.insert(axis, 1)
+    strides.insert(axis, place.itemsize)
+    return place._replace(shape=tuple(shape), strides=tuple(strides))
+
+
+@cache
+def _of_vectors(first: bool, second: bool) -> Callable[[Any, Any], Any]:
+    """Return the kernel of a product with vectors, given as matrices of one row or column."""
+
+    def multiplied(x: Any, y: Any) -> Any:
+        return np.matmul(x[0] if first else x, y[:, 0] if second else y)
+
+    return multiplied
 
 
 def _columns(row: Any, x: Any) -> Any:

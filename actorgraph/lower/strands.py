@@ -273,7 +273,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     ordered = SimpleNamespace(
         steps=in_time, given=stretch.given, others=stretch.others, results=stretch.results,
         copied=stretch.copied, odd=stretch.odd, shared=stretch.shared, code_row=stretch.code_row,
-        classes=stretch.classes,
+        classes=stretch.classes, views=stretch.views,
     )  # fmt: skip
     try:
         rows = StrandRows(ordered, symbols, of, threads)

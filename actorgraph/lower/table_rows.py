@@ -27,7 +27,7 @@ from actorgraph.lower.row_writing import RowWriter
 from actorgraph.lower.splitting import TableRow
 from actorgraph.lower.spots import Spot, Unfit, strides_of
 from actorgraph.lower.walkable import may_overwrite
-from actorgraph.memory.buffers import Memory, aligned, is_view, usage
+from actorgraph.memory.buffers import Memory, aligned, usage
 from actorgraph.memory.packing import Span, pack, padded
 
 _HANDED_OVER = 128
@@ -188,9 +188,7 @@ class Written(RowWriter):
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
         self._at: dict[int, _Place] = {}
         self._classes, self.count = stretch.classes or class_numbers(stretch.steps), 0
-        self._views = {
-            node.id for node in (*stretch.given, *stretch.steps) if node.inputs and is_view(node)
-        }
+        self._views = stretch.views
         apart = [step for step, of in stretch.shared.items() if step is of]
         self.objects: list[Node] = [*stretch.given, *stretch.results, *apart]
         for base, node in enumerate(self.objects):

@@ -39,13 +39,14 @@ RESHAPE = REGISTRY["reshape"]
 """The op whose result is a view of an operand in C order, else a copy."""
 GETITEM, _TRANSPOSE = REGISTRY["getitem"], REGISTRY["transpose"]
 _SHOWING = frozenset({GETITEM, RESHAPE})  # mostly; the result decides
-_UNKNOWN: tuple[Op | None, str] = (None, "")
+_UNKNOWN: tuple[Op | None, Any, str] = (None, None, "")
 
 
 def kinds(
     steps: Sequence[Node], symbols: Mapping[str, int], ordered: Collection[int] | None = None,
     largest: int | None = None, others: Collection[Op] = (),
-    known: dict[int, tuple[Op, str]] | None = None, layout_of: Callable[[Node], Any] | None = None,
+    known: dict[int, tuple[Op, Any, str]] | None = None,
+    layout_of: Callable[[Node], Any] | None = None,
     classes: Mapping[int, int] = MappingProxyType({}),
 ) -> list[str]:  # fmt: skip
     """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
@@ -69,11 +70,12 @@ def kinds(
             found.append("row" if has_size(step, symbols, most) else "")
             continue
         number = classes.get(step.id, -1)
-        op, kind = known.get(number, _UNKNOWN)
-        if op is not step.op:  # late rewriting may put another op in the place of a node
+        op, attrs, kind = known.get(number, _UNKNOWN)
+        # Late rewriting may put other steps in the places of nodes.
+        if op is not step.op or attrs is not step.attrs:
             kind = kind_of(step, symbols, most)
             if op is None and number >= 0:
-                known[number] = step.op, kind
+                known[number] = step.op, step.attrs, kind
         if kind == "row":
             found.append(kind if step.id in in_order or lies(step) else "")
         elif kind and step.op is RESHAPE:

@@ -28,7 +28,6 @@ from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.arenas import Arenas, Layout, in_parts
 from actorgraph.memory.buffers import (
-    ALIGNMENT,
     Buffers,
     bulky,
     escaping,
@@ -39,6 +38,7 @@ from actorgraph.memory.buffers import (
 )
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.memory.travelling import Places, RunMemory
+from actorgraph.store import CACHE_LINE
 from actorgraph.types import bind_shape
 
 _LEASING_US = 5.0
@@ -128,7 +128,7 @@ class Partition:
             step, handed_out = step_of[number], number in results
             shape = bind_shape(step.dims, symbols, 0)
             lists.append(free_lists.of(shape, step.dtype, handed_out, 0))
-        size = places.total_bytes + ALIGNMENT
+        size = places.total_bytes + CACHE_LINE
         room = free_lists.of((size,), np.dtype(np.uint8), False, 2) if places.total_bytes else None
         return RunMemory(places, room, [one for one in lists if one is not None])
 

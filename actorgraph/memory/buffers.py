@@ -26,6 +26,7 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.op import CONSTANT
 from actorgraph.ops._arrays import is_half
+from actorgraph.store import CACHE_LINE
 from actorgraph.types import UNKNOWN, bind_shape
 
 VIEWS = ("any", "ordered")
@@ -43,9 +44,6 @@ Memory: TypeAlias = np.ndarray[Any, Any]
 
 fresh = np.empty
 """Allocates arrays that leave a step and that machine code may write."""
-
-ALIGNMENT = 64
-"""Bytes of a cache line and of the widest vector; aligned additions ran up to twice as fast."""
 
 
 def regular(order: Sequence[Node]) -> set[int]:
@@ -308,6 +306,6 @@ class Buffers:
 
 def aligned(size: int) -> Memory:
     """Return `size` uninitialised bytes that begin at a cache line."""
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    raw = np.empty(size + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
     return raw[start : start + size]

@@ -22,7 +22,6 @@ from typing import NamedTuple, TypeAlias
 
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import (
-    ALIGNMENT,
     LENT_BYTES,
     VIEWS,
     Buffers,
@@ -30,6 +29,7 @@ from actorgraph.memory.buffers import (
     borrowers,
     usage,
 )
+from actorgraph.store import CACHE_LINE
 
 _GOOD = 1.02
 _WORTH_BYTES = 1 << 20
@@ -203,11 +203,11 @@ def overwritten(step: Node, position: int, lives: Usage, span_of: Mapping[int, i
 
 def padded(size: int) -> int:
     """Return a size in bytes that leaves what lies behind it aligned."""
-    return size + -size % ALIGNMENT
+    return size + -size % CACHE_LINE
 
 
 def _capacity(loan: Loan) -> int:
-    return loan.size - loan.size % ALIGNMENT
+    return loan.size - loan.size % CACHE_LINE
 
 
 def _last(spans: Sequence[Span]) -> int:

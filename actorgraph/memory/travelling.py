@@ -22,9 +22,9 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from actorgraph.memory.buffers import ALIGNMENT
 from actorgraph.memory.free_lists import FreeList
 from actorgraph.memory.packing import Place
+from actorgraph.store import CACHE_LINE
 
 _Where: TypeAlias = tuple[int, int, range, int | None]
 """The array that a value lies in, the first byte, its cells, and the operand that it overwrites."""
@@ -102,7 +102,7 @@ class RunArrays:
         self._places, self._hosts = places, hosts
         # A view of an array refers to that array only if the array's own base is no array.
         self._buffers = [(ctypes.c_char * one.nbytes).from_buffer(one) for one in (raw, *hosts)]
-        self._shift = -ctypes.addressof(self._buffers[0]) % ALIGNMENT
+        self._shift = -ctypes.addressof(self._buffers[0]) % CACHE_LINE
         self._occupant: list[int | None] = [None] * places.cells
         self._values: dict[int, Any] = {}
         self._lock = Lock()

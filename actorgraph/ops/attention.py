@@ -13,7 +13,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op
+from actorgraph.op import FRESH, Op
 from actorgraph.ops import _foreign
 from actorgraph.ops._arrays import highest, is_half
 from actorgraph.ops._rules import as_of, declare, on, raises, returns
@@ -34,7 +34,7 @@ __all__ = ["multi_head_attention", "scaled_dot_product_attention"]
 _CAUSAL: Op = declare(
     "causal_mask", "a[*s, q, k] -> bool[q, k]",
     lambda xp, scores: xp.tri(*scores.shape[-2:], dtype=bool), samples=(on((2, 3, 4)), on((0, 2))),
-    doc="Which keys each query may see: those up to its own place.",
+    memory=FRESH, traced=True, doc="Which keys each query may see: those up to its own place.",
 )  # fmt: skip
 
 

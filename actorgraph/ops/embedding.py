@@ -10,14 +10,14 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, KEPT, Op, Sample
-from actorgraph.ops._arrays import combine_at, through_float32
+from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._rules import declare, raises, returns
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum
 from actorgraph.ops.counting import any as any_of
 from actorgraph.ops.creation import arange, full_like
 from actorgraph.ops.elementwise import astype, maximum, where
-from actorgraph.ops.indexing import check_classes
+from actorgraph.ops.indexing import ARRAY, add_at, check_classes
 from actorgraph.ops.reductions import max as maximum_over
 from actorgraph.ops.sorting import searchsorted
 from actorgraph.types import UNKNOWN
@@ -34,11 +34,8 @@ def _rows_forward(xp: Any, weight: Any, index: Any, padding: int | None) -> Any:
 def _add_forward(xp: Any, ct: Any, index: Any, *like: Any, size: Any, padding: int | None) -> Any:
     count = like[0].shape[0] if like else size
     check_classes(xp, index, count)
-    width = ct.shape[-1]
-    out = xp.zeros((count, width), ct.dtype)
-    # One flat scatter is five times faster than ufunc.at with rows.
-    places = index.reshape(-1, 1).astype(xp.int64) * width + xp.arange(width)
-    combine_at(xp, "add", out.reshape(-1), places.reshape(-1), ct.reshape(-1))
+    out = xp.zeros((count, ct.shape[-1]), ct.dtype)
+    add_at(xp, out, ct, [index], (ARRAY,))
     if padding is not None:
         out[padding] = 0
     return out

@@ -13,8 +13,8 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import FRESH_OUT, Op, Sample
-from actorgraph.ops._arrays import through_float32
+from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
+from actorgraph.ops._arrays import on_host, through_float32
 from actorgraph.ops._rules import MIXED, as_of, declare, on, raises, returns
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
@@ -115,7 +115,7 @@ def dot(x: Any, y: Any) -> Node:
 _OUTER = declare(
     "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: x[:, None] * y,
     vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
-    linear=(0, 1), samples=(on((3,), (4,)), on((0,), (2,))),
+    linear=(0, 1), samples=(on((3,), (4,)), on((0,), (2,))), memory=KEPT, traced=True,
 )  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def lifted_pair(x: Any, y: Any) -> tuple[Node, Node]:
 
 
 def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
-    if xp is np:
+    if on_host(xp):
         return np.vecdot(x, y).astype(x.dtype, copy=False)  # of bfloat16 it is float32
     return xp.matmul(xp.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
 
@@ -171,7 +171,7 @@ _VECDOT: Op = declare(
         on((3, 4), (3, 4)), on((2, 1, 4), (3, 4)), on((4,), (4,)), on((0, 2), (2,)),
         on((2, 0), (2, 0)),
     ),
-    total="sum",
+    total="sum", memory=KEPT, traced=lambda step: step.dtype.kind == "f",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Attrs, Memory, Op, Sample
+from actorgraph.op import FRESH, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import machine_epsilon, raise_if
 from actorgraph.ops._rules import as_of, declare, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import neg
@@ -70,7 +70,7 @@ _PLACE: Op = declare(
     samples=(
         on((3,), (3, 4), offset=0), on((2, 2), (2, 3, 4), offset=2), on((1,), (3, 4), offset=-2),
     ),
-    doc="Zeros in the shape of another array, with the given diagonal.",
+    memory=FRESH, doc="Zeros in the shape of another array, with the given diagonal.",
 )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ _EMBED: Op = declare(
     ),
     shape=_embed_shape,
     vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),), linear=(0,),
-    samples=(on((3,), offset=0), on((2, 3), offset=-1), on((0,), offset=1)),
+    samples=(on((3,), offset=0), on((2, 3), offset=-1), on((0,), offset=1)), memory=FRESH,
 )  # fmt: skip
 
 

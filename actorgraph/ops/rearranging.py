@@ -14,7 +14,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Op
+from actorgraph.op import FRESH, KEPT, Op
 from actorgraph.ops._arrays import accumulator, combine_at, through_float32
 from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import axes_of, zeros_like
@@ -74,8 +74,18 @@ def flip(x: Node, axis: Any = None) -> Node:
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
 
 
+def _roll_forward(xp: Any, x: Any, shift: Sequence[int], axis: Sequence[int]) -> Any:
+    for by, place in zip(shift, axis, strict=True):
+        out, lead, by = xp.empty(x.shape, x.dtype), (_FULL,) * place, by % max(x.shape[place], 1)
+        cut = x.shape[place] - by
+        out[(*lead, slice(by, None))] = x[(*lead, slice(cut))]
+        out[(*lead, slice(by))] = x[(*lead, slice(cut, None))]
+        x = out
+    return x
+
+
 _ROLL: Op = declare(
-    "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), linear=(0,),
+    "roll", "a[*s] -> a[*s]", _roll_forward, linear=(0,), memory=FRESH, traced=True,
     vjp=(
         lambda ct, y, x, shift, axis: build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis),
     ),
@@ -160,7 +170,7 @@ _REPEAT_SAMPLES = (
 _REPEAT: Op = declare(
     "repeat", "a[*s] -> a[*out]", _repeat_forward, shape=_repeated,
     vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),), linear=(0,),
-    samples=tuple(on(*shapes, **attrs) for shapes, attrs in _REPEAT_SAMPLES),
+    samples=tuple(on(*shapes, **attrs) for shapes, attrs in _REPEAT_SAMPLES), memory=FRESH,
 )  # fmt: skip
 
 _REPEAT_ADJOINT: Op = declare(

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from actorgraph.memory.buffers import aligned
 from actorgraph.options import NATIVE
 from actorgraph.scratch import scratch
 from actorgraph.solvers._base import AbstractSolver, Loop, OneCall
 from actorgraph.solvers._slots import Array, Stepped
-from actorgraph.store import at_once
+from actorgraph.store import at_once, empty_like
 from actorgraph.warned import ERRORS, asked, state_of
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Arrays:
         """
         after, self.other = self.other, None
         if after is None or not len(names) == len(self.arrays) == len(after.arrays):
-            empty = {name: _empty_like(self.arrays[name]) for name in names}
+            empty = {name: empty_like(self.arrays[name]) for name in names}
             after = Arrays(0, {**self.arrays, **empty})
         if len(names) == len(self.arrays):  # else both have some arrays
             after.other = self
@@ -281,7 +280,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         """Make arrays that a state lacks, as at first, or where a setting has changed."""
         for name in names:
             if name not in state.arrays:
-                array = state.arrays[name] = _empty_like(value)
+                array = state.arrays[name] = empty_like(value)
                 state.fitting = None
                 for part in _parts(array):
                     part[...] = self.starts.get(name, 0.0)
@@ -433,7 +432,7 @@ class LoopSolver(AbstractSolver[Arrays]):
             array = np.asarray(packed[name], like.dtype)
             if array.shape != like.shape:
                 raise ValueError(f"{name} of shape {array.shape}, expected {like.shape}")
-            arrays[name] = _empty_like(array)
+            arrays[name] = empty_like(array)
             arrays[name][...] = array
         return Arrays(int(packed["step"]), arrays)
 
@@ -626,11 +625,6 @@ def _help(
     except BaseException as error:  # noqa: BLE001 - the calling thread raises it
         failures.append(error)
     ended.append(True)
-
-
-def _empty_like(array: Array) -> Array:
-    """Return an array that begins at a cache line: stores across lines take longer."""
-    return aligned(array.nbytes).view(array.dtype).reshape(array.shape)
 
 
 def _parts(array: Array) -> list[Array]:

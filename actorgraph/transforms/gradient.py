@@ -134,7 +134,9 @@ def _gradient(
         check_on_nodes(*how)
         check_seed(input_derivative, seed, f.name)
         seeds = [seed_of(f, seed, input_derivative, f"node {f.name}")]
-        gradients = derivatives.gradient_tree([f], wrt_of(f, argnums, wrt), seeds, "wrt")
+        wrt = wrt_of(f, argnums, wrt)
+        derivatives.float_nodes(wrt, "wrt")
+        gradients = derivatives.gradient_tree([f], wrt, seeds)
         return gradients if kind == "grad" else (f, gradients)
     if seed is not None:
         raise FeedError("pass the seed when you call the gradient function, as seed=")
@@ -146,11 +148,11 @@ def _gradient_function(subject: Subject, argnums: Any, input_derivative: str, ki
     name, has_aux = subject.name, subject.has_aux
 
     def builder(args: tuple[Any, ...], kwargs: dict[str, Any], seed: Any) -> Any:
-        wrt, what = chosen(args, argnums, name), what_of(argnums, name)
-        derivatives.float_nodes(wrt, what)
+        wrt = chosen(args, argnums, name)
+        derivatives.float_nodes(wrt, what_of(argnums, name))
         output, aux = subject.one(args, kwargs)
         seeds = [seed_of(output, seed, input_derivative, f"what {name} returned")]
-        gradients = derivatives.gradient_tree([output], wrt, seeds, what)
+        gradients = derivatives.gradient_tree([output], wrt, seeds)
         if kind == "grad":
             return (gradients, aux) if has_aux else gradients
         return ((output, aux) if has_aux else output), gradients

@@ -67,6 +67,7 @@ def jacobian(
         check_on_nodes(has_aux, exact, passes)
         nodes, structure = derivatives.output_nodes(graph_of(f), f, "outputs")
         wrt = wrt_of(nodes[0], argnums, wrt)
+        derivatives.float_nodes(wrt, "wrt")
         return derivatives.jacobian_tree(nodes, structure, wrt, "wrt")
     argnums = argnums_of(argnums, wrt)
     subject = Subject.of(f, has_aux, exact, passes)
@@ -126,7 +127,7 @@ class _JacobianFunction:
         nodes, structure = flatten(self._build_value(args, kwargs)[0])
         cts = cotangents_of(seeds, nodes, structure, f"what {self._name} returned")
         wrt = chosen(args, self._argnums, self._name)
-        return derivatives.gradient_tree(nodes, wrt, cts, f"an argument of {self._name}")
+        return derivatives.gradient_tree(nodes, wrt, cts)
 
 
 def _probed(

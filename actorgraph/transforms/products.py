@@ -83,9 +83,7 @@ def vjp(
     def builder(args: tuple[Any, ...], seeds: Any) -> Any:
         nodes, structure, _ = subject(args)
         cts = cotangents_of(seeds, nodes, structure, f"what {name} returned", input_derivative)
-        return derivatives.gradient_tree(
-            nodes, chosen(args, numbers, name), cts, what_of(numbers, name)
-        )
+        return derivatives.gradient_tree(nodes, chosen(args, numbers, name), cts)
 
     result, aux = Staged(evaluate, f)(primals)
     staged = Staged(builder, f)
@@ -113,7 +111,8 @@ def _vjp_of_nodes(
     nodes, structure = derivatives.output_nodes(graph_of(f), f, "outputs")
     seeds = rest[0] if rest else None
     cts = cotangents_of(seeds, nodes, structure, "the outputs", input_derivative)
-    return derivatives.gradient_tree(nodes, wrt, cts, "wrt")
+    derivatives.float_nodes(wrt, "wrt")
+    return derivatives.gradient_tree(nodes, wrt, cts)
 
 
 def cotangents_of(
@@ -243,6 +242,7 @@ def hvp(
         check_on_nodes(has_aux, exact, passes)
         seed_of(f, None, "one", f"node {f.name}")
         moving = _moving_nodes(primals, argnums, wrt, "hvp")
+        derivatives.float_nodes(moving, f"an argument of node {f.name}")
         return derivatives.product_tree(f, moving, tangents, f"node {f.name}")
     numbers, subject = argnums_of(argnums, wrt, None), Subject.of(f, has_aux, exact, passes)
     name = subject.name

@@ -76,7 +76,7 @@ def test_errors_of_the_last_row_are_known_before_results_are_copied():
     steps = [node for node in y.graph.topological_order(y) if node.op.name == "add"]
     stretch = SimpleNamespace(
         steps=steps, given=[x], others={}, odd={}, shared={}, results=[y], copied={y.id},
-        code_row=None, classes=None,
+        code_row=None, classes=None, views=(),
     )  # fmt: skip
     written = table_rows.Written(stretch, {})
     heard = [*written.lines[:, -1]]

@@ -11,7 +11,7 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
 from actorgraph.errors import GraphTypeError, NodeError
-from actorgraph.lower import row_writing, spots, table_rows
+from actorgraph.lower import row_writing, spots, table, table_rows
 from tests._each import each
 from tests.lower.test_layouts import FLOATS, numbers
 from tests.lower.test_table import check
@@ -99,6 +99,24 @@ def test_large_products_of_a_matrix_with_its_own_transpose_are_left_to_numpy(dty
     assert check([chain(y.transpose() @ (y * 2.0))[:6]], feeds) == ["table"]
 
 
+VECTORS = [
+    ((5, 6), (6,)), ((6,), (6, 7)), ((6,), (6,)), ((3, 5, 6), (6,)), ((6,), (3, 6, 7)),
+    ((2, 3, 5, 6), (6,)), ((1, 6), (6,)), ((6,), (6, 1)), ((40, 300), (300,)), ((1,), (1,)),
+]  # fmt: skip
+
+
+@each("dtype", FLOATS)
+@each("first, second", VECTORS)
+def test_products_with_vectors_are_rows(first, second, dtype):
+    g = ag.Graph()
+    x, y = g.input("x", first, dtype), g.input("y", second, dtype)
+    feeds = {"x": numbers(first, dtype, False), "y": numbers(second, dtype, False)}
+    for left in (x * 2.0, (x * 2.0)[::-1] * 1.0, ops.transpose(ops.transpose(x * 0.5) * 2.0)):
+        product = chain(left, 4) @ chain(y, 4)
+        assert check([chain(product)], feeds) == ["table"]
+        assert "table" in check([ops.square(product).sum()], feeds, backward=True, wrt=[x, y])
+
+
 IMAGES = (2, 3, 8, 10)
 WHOLE = [
     lambda x: (x > 0.3).astype("float32") * x, lambda x: x.astype("float64").astype("float32"),
@@ -109,6 +127,11 @@ WHOLE = [
     lambda x: ops.unfold(x.reshape(IMAGES), (3, 2), padding=1, stride=(1, 2)),
     lambda x: ops.fold(x.reshape(2, 24, 10), (3, 7), (2, 3)),
     lambda x: ops.col2im(x.reshape(2, 5, 4, 12), (6, 6), (2, 3)),
+    lambda x: ops.roll(x, 7, 1), lambda x: ops.roll(x, (-2, 81), (0, 1)), lambda x: ops.roll(x, 0),
+    lambda x: ops.roll(x.transpose(), 1, 0), lambda x: ops.vecdot(x, x * 2.0) * x[:, 3],
+    lambda x: ops.vecdot(x[:, :6], x[:, 1:7] * 2.0).sum() * x,
+    lambda x: ops.scaled_dot_product_attention(x, x, x, is_causal=True),
+    lambda x: ops.outer(x[0], x[:, 2]),
 ]  # fmt: skip
 BESIDE = [
     ops.tril, ops.triu, lambda x: (x.astype("int64") * 3).astype("float32"),
@@ -126,6 +149,18 @@ def test_casts_spreads_and_windows_are_rows_and_interrupt_no_table():
         loss = ops.square(y).sum()
         for found in (check([loss], {"x": values}), check([loss], {"x": values}, True, [x])):
             assert found == ["table"] or (form in BESIDE and found.count("table") == 1)
+
+
+def test_what_is_behind_copies_and_diagonals_is_rows():
+    x = ag.Graph().input("x", (6, 6))
+    for form in (
+        lambda x: ops.repeat(x, 2, 0),
+        ops.diag_embed,
+        lambda x: ops.index_put(x, (slice(None, None, 2), [0, 1, 0], None), 1.0),
+    ):
+        [*before, behind] = check([chain(form(x * 2.0))], {"x": numbers((6, 6), "float32", False)})
+        assert behind == "table"
+        assert "table" not in before
 
 
 def beside(part):
@@ -281,6 +316,31 @@ def test_sizes_of_a_run_that_do_not_fit_an_index_fail_as_from_python(form, caplo
     assert not caplog.records
 
 
+@each(
+    "dims, form",
+    [
+        ((4, "n"), lambda x, i: x[i]),
+        (("n", 4), lambda x, i: x[:, i]),
+        (("n", 4), lambda x, i: ops.index_add(x, 1, i, x)),
+        (("n", 4), lambda x, i: ops.index_put(x, (..., i), x * 2.0)),
+        ((4, "n"), lambda x, i: ops.index_add(x, 0, i, x)),
+        ((4, 4, "n"), lambda x, i: x[:, i]),
+        ((4, 4, "n"), lambda x, i: ops.index_put(x, (slice(None), i), x * 2.0)),
+    ],
+)
+def test_an_index_into_an_array_without_elements_is_no_row(dims, form, monkeypatch):
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
+    g = ag.Graph()
+    x, i = g.input("x", dims), g.input("i", (4,), "int64")
+    loss = (form(x * 2.0, i) * 2.0).sum()
+    with ag.TapeMachine([loss], wrt=[x], native="wait") as machine:
+        for size in (4, 0, 4):
+            value = np.ones([size if dim == "n" else dim for dim in dims], "float32")
+            run = machine.run_sync({"x": value, "i": np.array([3, 0, -1, 3])}, backward=True)
+            assert run[x].grad.shape == value.shape
+            assert size or run[loss].value == 0.0
+
+
 def test_an_index_array_that_names_nothing_fails_as_from_python():
     g = ag.Graph()
     x, i = g.input("x", ("n", 4), "float32"), g.input("i", ("m",), "int64")
@@ -358,7 +418,7 @@ def written(steps, given, results):
     """Return rows of steps whose results stay in the table."""
     stretch = SimpleNamespace(
         steps=steps, given=given, others={}, odd={}, shared={}, results=results,
-        copied={one.id for one in results}, code_row=None, classes=None,
+        copied={one.id for one in results}, code_row=None, classes=None, views=(),
     )  # fmt: skip
     return table_rows.Written(stretch, {})
 

@@ -111,3 +111,17 @@ def test_a_step_of_another_op_in_the_place_of_a_node_is_not_of_its_class():
     other = restated(y, z.op, z.inputs, z.attrs)
     for steps, wanted in (([y, other], ["row", ""]), ([other, y], ["", "row"])):
         assert kinds(steps, {}, classes=class_numbers([y]), known={}) == wanted
+
+
+def test_steps_of_one_other_op_in_the_places_of_nodes_of_one_class_are_looked_at_each():
+    g = ag.Graph()
+    nodes = [np.tanh(g.input(name, (3, 4), "float64")) for name in "xy"]
+    attrs = [{"axis": axis, "keepdims": True} for axis in ((0,), ())]
+    steps = [
+        restated(node, walkable.SUM, node.inputs, some)
+        for node, some in zip(nodes, attrs, strict=True)
+    ]
+    classes = class_numbers(nodes)
+    assert len({*classes.values()}) == 1
+    assert kinds(steps, {}, classes=classes, known={}) == ["row", ""]
+    assert kinds(steps[::-1], {}, classes=classes, known={}) == ["", "row"]

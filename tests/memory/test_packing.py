@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.memory import packing
-from actorgraph.memory.buffers import ALIGNMENT
 from actorgraph.memory.packing import (
     LENT_BYTES,
     Loan,
@@ -20,6 +19,7 @@ from actorgraph.memory.packing import (
     idle,
     pack,
 )
+from actorgraph.store import CACHE_LINE
 from tests._soak import drawn
 
 SIZES = st.sampled_from([0, 4, 100, LENT_BYTES, LENT_BYTES + 4, 3 * LENT_BYTES])
@@ -46,7 +46,7 @@ def test_no_two_spans_that_live_at_once_overlap(lay, spans, loans):
     assert len(places) == len(spans)
     for i, (span, place) in enumerate(zip(spans, places, strict=True)):
         end = place.begin + span.size
-        assert place.begin % ALIGNMENT == 0
+        assert place.begin % CACHE_LINE == 0
         assert place.loan >= -1
         assert end <= (total if place.loan < 0 else loans[place.loan].size)
         assert place.loan < 0 or span.end < loans[place.loan].written_at
@@ -61,16 +61,16 @@ def test_what_is_idle_in_a_turn_is_the_largest_gap_between_what_lives_then(spans
     total, places = pack(spans, loans)
     turns = [range(one, one + 1 + one % 3) for one in sorted(starts)]
     for turn, (begin, end) in zip(turns, idle(total, spans, places, turns), strict=True):
-        free = np.ones(total // ALIGNMENT, np.bool)
+        free = np.ones(total // CACHE_LINE, np.bool)
         for span, place in zip(spans, places, strict=True):
             if place.loan < 0 and span.begin < turn.stop and turn.start <= span.end:
-                until = place.begin + span.size + ALIGNMENT - 1
-                free[place.begin // ALIGNMENT : until // ALIGNMENT] = False
+                until = place.begin + span.size + CACHE_LINE - 1
+                free[place.begin // CACHE_LINE : until // CACHE_LINE] = False
         runs = "".join(map(str, free.astype(int))).split("0")
-        assert free[begin // ALIGNMENT : end // ALIGNMENT].all()
-        assert begin % ALIGNMENT == 0
+        assert free[begin // CACHE_LINE : end // CACHE_LINE].all()
+        assert begin % CACHE_LINE == 0
         assert 0 <= begin <= end <= total
-        assert end - begin == ALIGNMENT * max(map(len, runs))
+        assert end - begin == CACHE_LINE * max(map(len, runs))
 
 
 def test_a_span_lies_in_a_loan_only_while_nobody_writes_there():
@@ -105,8 +105,8 @@ def test_what_lies_as_close_as_can_be_is_not_laid_again(monkeypatch):
 
 def test_gaps_in_little_memory_are_left(monkeypatch):
     monkeypatch.setattr(packing, "_by_size", None)
-    a, b, c = Span(ALIGNMENT, 0, 2), Span(ALIGNMENT, 1, 6), Span(2 * ALIGNMENT, 3, 6)
-    assert pack([a, b, c], [])[0] == 4 * ALIGNMENT
+    a, b, c = Span(CACHE_LINE, 0, 2), Span(CACHE_LINE, 1, 6), Span(2 * CACHE_LINE, 3, 6)
+    assert pack([a, b, c], [])[0] == 4 * CACHE_LINE
 
 
 def test_a_gap_is_joined_with_those_on_both_sides():
@@ -114,8 +114,8 @@ def test_a_gap_is_joined_with_those_on_both_sides():
 
     a ██░      b ████      c ██░      d ░░██
     """
-    a, b, c = Span(ALIGNMENT, 0, 0), Span(2 * ALIGNMENT, 0, 1), Span(ALIGNMENT, 0, 0)
-    assert _by_time([a, b, c, Span(4 * ALIGNMENT, 2, 2)], [])[0] == 4 * ALIGNMENT
+    a, b, c = Span(CACHE_LINE, 0, 0), Span(2 * CACHE_LINE, 0, 1), Span(CACHE_LINE, 0, 0)
+    assert _by_time([a, b, c, Span(4 * CACHE_LINE, 2, 2)], [])[0] == 4 * CACHE_LINE
 
 
 def test_what_fits_into_two_gaps_lies_in_the_smaller():
