@@ -216,7 +216,7 @@ class RowWriter:
         outer, limit = prod(many.shape[:axis]), many.shape[axis]
         width, count = prod(many.shape[axis + 1 :]), prod(index.shape)
         places = few, index, many
-        if index.itemsize != 8 or not (width and all(one.is_flat for one in places)):
+        if index.itemsize != 8 or not all(one.is_flat for one in places):
             raise Unfit
         if self.overlaps(result, [x, index]) or not 0 < outer * count * width == prod(few.shape):
             raise Unfit
