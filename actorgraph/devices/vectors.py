@@ -120,7 +120,7 @@ def lanes_of(char: str, count: int) -> int:
 
 
 @dataclass
-class Loop:
+class WrittenLoop:
     """The index of a loop, and its carried values at the begin and at the end of the body."""
 
     index: str
@@ -271,13 +271,15 @@ class VectorLines:
         return self.new(f"getelementptr i8, ptr {base}, i64 {by}") if by else base
 
     @contextmanager
-    def loop(self, end: int | str, *begin: str, first: str = "0", step: int = 1) -> Iterator[Loop]:
+    def loop(
+        self, end: int | str, *begin: str, first: str = "0", step: int = 1
+    ) -> Iterator[WrittenLoop]:
         """Write a loop around the code of the `with` block, which carries values.
 
         Its index goes by steps from `first` to an end, perhaps names of values, and takes at least
         one value.
         """
-        state = Loop("0", [*begin], [*begin])
+        state = WrittenLoop("0", [*begin], [*begin])
         if end == step:
             yield state
             return

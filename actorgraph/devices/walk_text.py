@@ -449,7 +449,7 @@ def _routines() -> str:
     for name, act in acts.items():
         found.append(_loop(f"{name}{_OF_NUMPY}", loads, "%dim0", _MOVE.format(act=act)))
     for pair, op in CASTS.items():
-        x, y = pair
+        x, y = pair[0], pair[1]
         found.append(_each(f'"cast_{pair}"', 2, _CAST.format(x=KINDS[x], y=KINDS[y], op=op)))
     found += [_each(f"select_{n}", 4, _SELECT.format(kind=f"i{8 * n}")) for n in (1, 4, 8)]
     return "".join(found)

@@ -448,8 +448,7 @@ class Machine(Lifetime):
         """Return the plan of a mode, made if there is none; it need not be cut yet."""
         plan = self._plans.get(mode.key)
         if plan is None and self._batches is not None:
-            found_plan: Plan = self._batches.plan(mode)
-            return found_plan
+            raise self._batches.unplanned()
         if plan is None:
             cut = checked(self._cut())
             if self._placing is not None:

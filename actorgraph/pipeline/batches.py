@@ -61,11 +61,9 @@ class Microbatches:
             raise GraphError("the schedule is known after a first run, which chooses it")
         return self._chosen.schedule
 
-    def plan(self, mode: Mode) -> StagedPlan:
-        """Return the plan of a mode, made by its first run; `GraphError` before that."""
-        if mode.key not in self._plans:
-            raise GraphError("the stages of a pipeline are known after a first run")
-        return self._plans[mode.key]
+    def unplanned(self) -> GraphError:
+        """Return the error for a mode that has no plan, as its first run makes that."""
+        return GraphError("the stages of a pipeline are known after a first run")
 
     def _planned(
         self, machine: Machine, batching: Batching, mode: Mode, symbols: Mapping[str, int]
