@@ -310,13 +310,19 @@ class Graph:
             inputs = tuple(args)
         key_of_attrs = attrs_key(attrs) if attrs else NO_ATTRS_KEY
         owner = -1 if self._owner is None else self._owner.id
-        if len(inputs) == 1:  # the usual case, without the call of a comprehension
-            key: Any = op, key_of_attrs, owner, inputs[0].id
+        key: Any
+        types: tuple[Tensor, ...]
+        if len(inputs) == 1:  # the usual cases, without the call of a comprehension
+            [x] = inputs
+            key, types = (op, key_of_attrs, owner, x.id), (x.type,)
+        elif len(inputs) == 2:
+            x, y = inputs
+            key, types = (op, key_of_attrs, owner, x.id, y.id), (x.type, y.type)
         else:
             key = (op, key_of_attrs, owner, *[node.id for node in inputs])
+            types = tuple([node.type for node in inputs])
         node = self._consed.get(key)
         if node is None:
-            types = tuple([node.type for node in inputs])
             try:
                 type_, checks = infer(op, types, attrs, key_of_attrs)
             except (GraphTypeError, ShapeError) as error:

@@ -121,7 +121,7 @@ def _merged_within(
     replacement: dict[int, Node] = {}
     merged: list[list[Node]] = [[] for _ in parts]
     for node in order:
-        new = _with_inputs(node, replacement)
+        new = _with_inputs(node, replacement) if replacement else node
         index = part_of[node.id]
         equal = equals.find(new, index)
         if equal is not None and node.id not in kept:

@@ -13,7 +13,7 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, count, pairwise
 from operator import itemgetter
@@ -38,6 +38,9 @@ _FILENAME = "<actorgraph program, stepped through>"
 _PLAIN = keys.INTO | keys.BY_NAME
 
 _numbers = count()
+
+Row = tuple[int, Callable[[Sequence[Any]], Sequence[Any]], int | None, Sequence[int]]
+"""Number of the kernel, getter of its operands, place of ``out=`` or None, values that end."""
 
 Call = tuple[Callable[[Sequence[Any]], Sequence[Any]], slice | None, tuple[int, ...]]
 """Getter of a part's operands, its slice of the arrays to write into or None, values that end."""
@@ -83,37 +86,45 @@ class SteppingCode:
         return self.written.text
 
     @cached_property
-    def steps(self) -> Sequence[StepKey]:
-        """The steps; the number of a value is its place in the list of values.
+    def rows(self) -> Sequence[Row]:
+        """The rows of all steps; the number of a value is its place in the list of values.
 
-        Behind the values the list has the constants in reverse, whose numbers are negative.
+        Behind the values the list has the arrays to write into, then the constants in reverse,
+        whose numbers are negative.
         """
+        first, steps = self.key.leaves, self._steps
+        kernels = dict.fromkeys([step.kernel for step in steps])
+        number_of = {kernel: number for number, kernel in enumerate(kernels)}
+        made = first + len(steps)
+        array, into, by_name = made + self._arrays, keys.INTO, keys.BY_NAME
+        found: list[Row] = []
+        needed = set(self.key.results)
+        for kernel, operands, how in reversed(steps):  # a hot loop; the last use comes first
+            made -= 1
+            gone = []
+            for one in (made, *operands):
+                if one >= first and one not in needed:
+                    needed.add(one)
+                    gone.append(one)
+            named = None
+            if how & into:
+                array -= 1
+                if how & by_name:
+                    named = array
+                else:
+                    operands = (*operands, array)
+            chosen = itemgetter(*operands) if len(operands) > 1 else _getter(operands)
+            found.append((number_of[kernel], chosen, named, gone))
+        return found[::-1]
+
+    @property
+    def _steps(self) -> Sequence[StepKey]:
         return [step for step in self.key.steps if isinstance(step, StepKey)]
 
     @cached_property
-    def ends(self) -> Mapping[int, Sequence[int]]:
-        """By place of a step the values that end there, without those in arrays that are given."""
-        return self._ends(keys.INTO)
-
-    @cached_property
-    def every_end(self) -> Mapping[int, Sequence[int]]:
-        """The same with all values, for runs that are given no arrays."""
-        return self._ends(0)
-
-    def _ends(self, apart: int) -> Mapping[int, Sequence[int]]:
-        first, steps = self.key.leaves, self.steps
-        ending = {place for place, (_, _, how) in enumerate(steps, first) if not how & apart}
-        ending.difference_update(self.key.results)
-        last = {
-            one: place
-            for place, (_, operands, _) in enumerate(steps, first)
-            for one in operands
-            if one in ending
-        }
-        found: dict[int, list[int]] = {}
-        for one in ending:
-            found.setdefault(last.get(one, one), []).append(one)
-        return found
+    def _arrays(self) -> int:
+        """The number of arrays that steps write into."""
+        return sum([step.how & keys.INTO > 0 for step in self._steps])
 
     @cached_property
     def _calls(self) -> Sequence[Call]:
@@ -136,9 +147,11 @@ class SteppingCode:
         """Return ``part(run, out, *values)``, given the kernels and the constants, or the parts."""
         results, first = self.key.results, self.key.leaves
         calls = self._calls if self._of_parts else None
-        steps = self.steps
-        kernels = dict(zip(dict.fromkeys([step[0] for step in steps]), given, strict=False))
-        last, empty = given[len(kernels) :][::-1], [None] * len(steps)
+        rows = self.rows
+        kinds = 1 + max([row[0] for row in rows], default=-1)
+        last = given[: kinds - 1 : -1] if kinds else given[::-1]
+        empty = [None] * len(rows)
+        writes = self._arrays > 0
         text: Callable[..., list[Any]] | None = None
 
         def part(run: Any, out: Any, *values: Any) -> list[Any]:
@@ -148,9 +161,8 @@ class SteppingCode:
             if self.calls > 0:
                 self.calls -= 1
                 if calls is None:
-                    places = [*values, *empty, *last]
-                    ends = self.every_end if out and out[0] is None else self.ends
-                    step_through(steps, kernels, ends, iter(out or ()), first, places)
+                    places = [*values, *empty, *(out if writes else ()), *last]
+                    step_through(rows, given, first, places)
                 else:
                     places = [*values]
                     call_through(calls, given, (run, out, first), places)
@@ -190,32 +202,15 @@ def _nothing(places: Sequence[Any]) -> Sequence[Any]:
     return ()
 
 
-def step_through(
-    steps: Sequence[StepKey], kernels: Mapping[int, Any], ends: Mapping[int, Sequence[int]],
-    arrays: Iterator[Any], first: int, places: list[Any],
-) -> None:  # fmt: skip
-    """Compute the values of steps, some into the next of `arrays`; their places begin at `first`.
-
-    No variable keeps a value that has ended.
-    """
-    into, by_name = keys.INTO, keys.BY_NAME
-    for place, (kernel, operands, how) in enumerate(steps, first):
-        call = kernels[kernel]
-        if len(operands) == 2 and not how & by_name:  # most steps, in two thirds of the time
-            x, y = operands
-            if how & into:
-                places[place] = call(places[x], places[y], next(arrays))
-            else:
-                places[place] = call(places[x], places[y])
-        elif how & by_name:
-            places[place] = call(*[places[number] for number in operands], out=next(arrays))
-        elif how & into:
-            places[place] = call(*[places[number] for number in operands], next(arrays))
+def step_through(rows: Sequence[Row], kernels: Any, first: int, places: list[Any]) -> None:
+    """Compute the values of steps; their places begin at `first`."""
+    for place, (kernel, chosen, named, gone) in enumerate(rows, first):
+        if named is None:
+            places[place] = kernels[kernel](*chosen(places))
         else:
-            places[place] = call(*[places[number] for number in operands])
-        if place in ends:
-            for number in ends[place]:
-                places[number] = None
+            places[place] = kernels[kernel](*chosen(places), out=places[named])
+        for number in gone:
+            places[number] = None
 
 
 def call_through(calls: Sequence[Call], parts: Any, how: Any, places: list[Any]) -> None:

@@ -335,8 +335,10 @@ def _buffers(
     buffered, out = [_NONE] * len(tasks), [_NONE] * len(tasks)
     if compiled.interpreter is not None or compiled.placing is not None:
         return buffered, out
+    most_us = max(costs.values(), default=0.0)
     for index, spec in enumerate(tasks):
-        if work_us(spec.steps, costs) < _LEASING_US:
+        # Most tasks of one node need not be weighed.
+        if len(spec.steps) * most_us < _LEASING_US or work_us(spec.steps, costs) < _LEASING_US:
             continue
         written = writing(spec.steps, regular_ids)
         if len(spec.steps) > 1:

@@ -143,6 +143,8 @@ def binary(
     op = nary_elementwise(name, scheme, forward or name, derivatives, doc=doc, **more)
 
     def function(x: Any, y: Any) -> Node:
+        if isinstance(x, Node):
+            return x.graph.apply(op, (x, y))
         return build(op, x, y)
 
     return documented(function, op, BROADCAST, notes)
