@@ -49,6 +49,7 @@ class Aliases:
 
     def __init__(self, scope: Scope, result: str) -> None:
         self.scope, self.result = scope, result
+        self._nodes = walk_own(scope.tree.body)
         self._number = 0
         self._writes: dict[str, list[_Place]] = {}
         self._stored: set[str] = set()  # those of elements
@@ -116,7 +117,7 @@ class Aliases:
 
     def _values_of(self, name: str) -> list[ast.expr | None]:
         values: list[ast.expr | None] = []
-        for node in walk_own(self.scope.tree.body):
+        for node in self._nodes:
             if isinstance(node, ast.Assign):
                 values += [
                     given if exact else None

@@ -414,12 +414,12 @@ class _Expressions(ast.NodeTransformer):
         return _call("joined", node, ends, repr(exact), *parts)
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
-        lists = any(map(self.definition.aliases.may_be_list, (node.left, node.right)))
-        operands = self.visit(node.left), self.visit(node.right)
-        if lists and isinstance(node.op, (ast.Add, ast.Mult)):
-            return _call("of_lists", node, repr(type(node.op).__name__), *operands)
-        node.left, node.right = operands
-        return node
+        joins = isinstance(node.op, (ast.Add, ast.Mult))
+        lists = joins and any(map(self.definition.aliases.may_be_list, (node.left, node.right)))
+        self.generic_visit(node)
+        if not lists:
+            return node
+        return _call("of_lists", node, repr(type(node.op).__name__), node.left, node.right)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         return self._joined(node, True, self.visit)
