@@ -216,8 +216,11 @@ def test_lines_that_are_not_understood_are_left_to_numpy(asked_for, monkeypatch)
     assert "rate + rate" in code.reason
 
 
+@pytest.mark.parametrize("native", ["0", "wait"])
 @each("line", ["d = g", "p -= g", "p = q", "p = log(g)", "p = g ** 2", "p = p + -g", "p = rate"])
-def test_a_line_that_is_none_is_told_with_what_lines_may_have(line):
+def test_a_line_that_is_none_is_told_with_what_lines_may_have(line, native, asked_for, monkeypatch):
+    monkeypatch.setenv(NATIVE, native)
+
     class Odd(ag.solvers.LoopSolver):
         def loop(self):
             return ag.solvers.Loop((line,), (), ("rate",))
