@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 SHAPE = (4, 4)
 NODES = (1_000, 10_000, 100_000)
-ROUNDS = {1_000: 5, 10_000: 2, 100_000: 1}
+ROUNDS = {1_000: 5, 10_000: 4, 100_000: 1}
 LIMITS_S = {10_000: 1.0, 100_000: 15.0}
 MACHINES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("TapeMachine", "TapeMachine", {}),
@@ -174,22 +174,24 @@ def profile(row: Row, loss: ag.Node, feeds: dict[str, np.ndarray]) -> None:
 def measure(rows: Sequence[Row], rounds: Mapping[int, int], *, profiled: bool) -> list[Figure]:
     """Compile graphs of all sizes; the best of a few rounds, interleaved over the rows."""
     figures: dict[tuple[object, int], Figure] = {}
-    for form in dict.fromkeys(row.form for row in rows):
-        mine = [row for row in rows if row.form is form]
-        for nodes, times in rounds.items():
+    forms = list(dict.fromkeys(row.form for row in rows))
+    for nodes, times in rounds.items():
+        made: dict[Any, graphs.Built] = {}
+        for form in forms:
             start = time.perf_counter()
-            loss, feeds = fed(form, nodes)
+            made[form] = fed(form, nodes)
             built = Figure(str(nodes), f"{form.__name__}, build", ours=True)
             built.rounds = [time.perf_counter() - start]
-            for row in mine:
-                figures[row, nodes] = Figure(str(nodes), row.name, ours=True)
-            for _ in range(times):
-                for row in mine:
-                    figures[row, nodes].rounds.append(compile_seconds(row, loss, feeds))
+            for row in rows:
+                if row.form is form:
+                    figures[row, nodes] = Figure(str(nodes), row.name, ours=True)
             figures[form, nodes] = built
-            if profiled and nodes == max(rounds):
-                for row in mine:
-                    profile(row, loss, feeds)
+        for _ in range(times):
+            for row in rows:
+                figures[row, nodes].rounds.append(compile_seconds(row, *made[row.form]))
+        if profiled and nodes == max(rounds):
+            for row in rows:
+                profile(row, *made[row.form])
     for figure in figures.values():
         figure.seconds = min(figure.rounds)
     return list(figures.values())
