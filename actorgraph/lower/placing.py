@@ -25,7 +25,6 @@ from typing import Any, final
 
 from actorgraph.devices import Device, Handed, Lane, Placement, placement
 from actorgraph.graph import Graph, Node
-from actorgraph.lower.acyclic import check_order
 from actorgraph.lower.capturing import GRAPH, PART, captured
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
 from actorgraph.lower.elements import as_one
@@ -91,7 +90,6 @@ class Placing(Residents):
     ) -> tuple[list[TaskSpec], list[Lane | None]]:  # fmt: skip
         """Return tasks with ports, sends and transfers, and the lane of each."""
         specs = connect(self.split(tasks, joint), result_of)
-        check_order(specs)
         lanes = self.assign(specs, joint, costs, symbols)
         placed = self.with_transfers(specs, lanes, joint)
         numbers = count(-2 * 10**9)  # unused by other steps
