@@ -338,15 +338,15 @@ def _stretches(
         return ()
     from actorgraph.lower.table import stretches
 
-    quick: Any = None
-    if tabling.quick:
-        from actorgraph.lower.quick_rows import is_quick as quick
     apart = keys.AWAITED | keys.OVER | keys.OWN | keys.GIVES_RUN
     may = [not one & apart for one in how]
-    if quick is not None or tabling.apart:
-        for place, step in enumerate(steps):
-            if step.id in tabling.apart or (quick and quick(step, tabling.symbols)):
-                may[place] = False
+    if tabling.apart:
+        may = [one and step.id not in tabling.apart for one, step in zip(may, steps, strict=True)]
+    if tabling.quick:
+        from actorgraph.lower.quick_rows import is_quick
+
+        symbols = tabling.symbols
+        may = [one and not is_quick(step, symbols) for one, step in zip(may, steps, strict=True)]
     return stretches(steps, may, tabling)
 
 

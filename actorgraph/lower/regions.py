@@ -262,8 +262,8 @@ def leaving_of(tasks: Sequence[TaskSpec]) -> set[int]:
 def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec]:
     """Give the tasks, fresh from a cut, their ports, sends and results; return them.
 
-    `results` maps joint nodes, none a leaf, to the indices of the run's results.  `DeadlockError` is
-    raised if tasks form a cycle.
+    `results` maps joint nodes, none a leaf, to the indices of the run's results.  Raises
+    `DeadlockError` if tasks form a cycle.
     """
     task_of = {node.id: spec for spec in tasks for node in spec.steps}
     forward = {spec.region.index: spec for spec in tasks if spec.direction == "forward"}

@@ -16,9 +16,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from itertools import accumulate, cycle, pairwise
 from math import inf
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -269,12 +269,8 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     places = {step.id: place_of.get(step.id) for step in steps}  # None for views of inputs
     of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
     since = [of[step.id].begin for step in steps]
-    in_time = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
-    ordered = SimpleNamespace(
-        steps=in_time, given=stretch.given, others=stretch.others, results=stretch.results,
-        copied=stretch.copied, odd=stretch.odd, shared=stretch.shared, code_row=stretch.code_row,
-        classes=stretch.classes, views=stretch.views,
-    )  # fmt: skip
+    ordered = copy(stretch)
+    ordered.steps = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
     try:
         rows = StrandRows(ordered, symbols, of, threads)
     except Unfit:
