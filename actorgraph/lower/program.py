@@ -185,8 +185,8 @@ class Tabling(NamedTuple):
 
     - `symbols`: the binding that decides which arrays are small enough
     - `wait`: whether the first call waits for machine code
+    - `ordered`: ids of steps whose strides are in C order (`buffers.regular`)
     - `errors`: `np.errstate` of all runs, None for that of each caller
-    - `ordered`: ids of steps whose strides are in C order (`buffers.regular`), None if unknown
     - `apart`: ids of steps that turned out to have no row
     - `quick`: whether last bits may change; then long products have kernels faster than rows
     - `largest`: bytes of the largest result of a row, None for the default
@@ -200,8 +200,8 @@ class Tabling(NamedTuple):
 
     symbols: Mapping[str, int]
     wait: bool
+    ordered: Collection[int]
     errors: Mapping[str, Any] | None = None
-    ordered: Collection[int] | None = None
     apart: Collection[int] = ()
     quick: bool = False
     largest: int | None = None

@@ -62,11 +62,6 @@ class Port(NamedTuple):
     nodes: tuple[Node, ...]
     producer: int | None
 
-    @property
-    def node(self) -> Node | None:
-        """The node of a single value."""
-        return self.nodes[0] if self.kind == "value" else None
-
 
 @dataclass(slots=True)
 class TaskSpec:

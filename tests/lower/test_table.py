@@ -470,13 +470,16 @@ def test_what_is_watched_uses_no_table_and_ops_of_users_stand_beside_them():
     assert check([double(h)], feeds) == ["table", "tabled_double"]
 
 
+def alone(step):
+    """Return the stretch of a single step."""
+    tabling = Tabling({}, wait=True, ordered=[step.id])
+    return table.Stretch([step], step.inputs, [step], [0], frozenset(), tabling)
+
+
 def test_a_row_that_leaves_its_memory_is_refused():
     h, _, _ = layers("float32")
     tanh = h.inputs[0]
-    stretch = table.Stretch(
-        (tanh,), tanh.inputs, (tanh,), (0,), frozenset(), Tabling({}, wait=True)
-    )
-    rows = table_rows.Written(stretch, {})
+    rows = table_rows.Written(alone(tanh), {})
     place = rows.places[tanh.id]
     loop = loops.loop_of("tanh", "ff")
     for offset, count in ((0, 49), (4, 48), (-4, 1), (2, 1)):
@@ -489,9 +492,7 @@ def test_a_row_without_machine_code_is_refused():
     h, _, feeds = layers("float32")
     check([h], feeds)  # so that there is machine code
     tanh = h.inputs[0]
-    rows = table_rows.Written(
-        table.Stretch((tanh,), tanh.inputs, (tanh,), (0,), frozenset(), Tabling({}, True)), {}
-    )
+    rows = table_rows.Written(alone(tanh), {})
     place = rows.places[tanh.id]
     assert native.RUNTIME.routine("add_d")
     with pytest.raises(spots.Unfit):
