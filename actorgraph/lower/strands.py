@@ -13,7 +13,6 @@ taken (`devices.strands`) gives the bits of the sequential order.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
@@ -28,7 +27,7 @@ from actorgraph.devices.strands import Pieces
 from actorgraph.errors import counted
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.rates import path, rates
+from actorgraph.lower.rates import rates
 from actorgraph.lower.splitting import TableRow, Touch, beside, touches
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table_rows import Written, later
@@ -470,7 +469,7 @@ class StrandRows(Written):
         )
         lines, keeps = [np.concatenate([one[:end], one[taken]]) for one in (lines, keeps)]
         self.columns.made = later(lines, keeps, {self.computing, *[stop for _, stop in spans]})
-        self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
+        self.pieces = Pieces(begins, spans, nearest(waits, in_turn))
         # Thousands of objects, which the collector would go through as long as the table lives.
         self._made = [unit for unit in made if unit.part_of is not None]
         del self._touched
