@@ -88,7 +88,7 @@ class PartedRows(QuickRows):
             self.sizes[self._first_room + room] = self.sizes[self._first_room]
         if self.count > _MOST_ROWS or self.total > _MOST_BYTES:
             raise Unfit
-        every = [self._shares(row) for _, row in self.notes]
+        every = [self._shares(row) for _, row in self.columns.notes]
         self.phases = _Phases(self, every).found
 
     def carry(self, base: int) -> np.ndarray[Any, Any]:

@@ -386,8 +386,6 @@ class StrandRows(Written):
 
     def wrote(self, step: Node, begin: int) -> None:
         """Record the rows of a step from `begin` on, in parts, and what each part waits for."""
-        if begin == self.count:
-            return
         strands, us = self._placed[step.id].strands, self._placed[step.id].us
         number, first = self.columns.steps[-1]
         kind = self.columns.kinds[number]

@@ -553,9 +553,10 @@ class Stretch:
             return [
                 f"# rows are written after {CALLS_TILL_ROWS} calls, where there is machine code"
             ]
-        found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]
+        notes = written.columns.notes
+        found = [f"# {len(notes)} rows of NumPy's loops stand for it:"]
         found += [f"# {written.story}"] if written.story else []
-        for of, row in written.notes:
+        for of, row in notes:
             places = zip(row.places[::4], row.places[1::4], strict=True)
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
             found.append(f"#   {of}: {prod(row.times)} x {[*row.dims]}, {shown}")
