@@ -12,6 +12,7 @@ rows and Python calls its kernel.  `row_writing.RowWriter` calls `trace`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from operator import itemgetter, methodcaller
 from types import SimpleNamespace
@@ -190,7 +191,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
         first, *others = given
         if function in _VIEWS and first is self:
-            return self._view(lambda whole: function(whole, *others, **named))
+            return self._view(partial(_called_with, function, others, named))
         if function is np.reshape:
             return self.reshape(*others)
         if function is np.empty_like:
@@ -317,6 +318,10 @@ def _numbers(index: Traced) -> Spot:
     if index.dtype.kind not in "iu":  # a mask selects
         raise Unfit
     return index.astype(_INT64, copy=not index.place.is_flat).place
+
+
+def _called_with(function: Any, others: Any, named: Any, first: Any) -> Any:
+    return function(first, *others, **named)
 
 
 _vecdot: Any = np.vecdot
