@@ -16,7 +16,7 @@ from actorgraph.devices import blas, native, structs
 from actorgraph.devices.cpu import available_cores
 from actorgraph.devices.fastest import choice
 from actorgraph.errors import GraphError, counted
-from actorgraph.lower.rates import path, stored
+from actorgraph.lower.rates import stored
 from actorgraph.options import NATIVE
 
 REQUIRED = ("actorgraph", "numpy", "anyio", "threadpoolctl")
@@ -139,7 +139,7 @@ def _measured(name: str) -> str:
 def _native() -> str:
     reason = structs.switched_off()
     if reason is None:
-        native.RUNTIME.request(os.path.dirname(path()))
+        native.RUNTIME.request()
         native.RUNTIME.done.wait()
         reason = native.RUNTIME.reason
     if reason is not None:

@@ -59,7 +59,7 @@ def test_the_provider_of_matrix_products_is_told(monkeypatch):
 
 
 def test_machine_code_that_cannot_be_made_is_told_in_one_line(monkeypatch):
-    def fail(text, directory):
+    def fail(text):
         raise OSError("libLLVM\ncannot be read")
 
     monkeypatch.delenv(NATIVE, raising=False)

@@ -78,29 +78,24 @@ def _lifted(graph: Graph, leaf: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call: their structure, static values and arrays.
+    """The arguments of a call: their structure and leaves, which are arrays or static values.
 
-    `statics` has the static value of each leaf, None for an array; `key` is equal for calls that
-    can share a trace.
+    `key` is equal for calls that can share a trace.
     """
 
     structure: Structure
-    statics: tuple[Any, ...]
-    arrays: tuple[np.ndarray[Any, Any] | None, ...]
+    leaves: tuple[Any, ...]
     key: Hashable
 
     @classmethod
     def of(cls, leaves: Sequence[Any], structure: Structure) -> Arguments:
         """Return the record of arguments; an unhashable static one raises `GraphTypeError`."""
-        statics: list[Any] = []
-        arrays: list[np.ndarray[Any, Any] | None] = []
+        taken: list[Any] = []
         signs: list[Hashable] = []
         for leaf in leaves:
-            array = as_array(leaf, "an argument") if is_traced(leaf) else None
-            arrays.append(array)
-            statics.append(leaf if array is None else None)
-            if array is not None:
-                signs.append((array.dtype, array.shape))
+            if is_traced(leaf):
+                taken.append(as_array(leaf, "an argument"))
+                signs.append((taken[-1].dtype, taken[-1].shape))
                 continue
             try:
                 hash(leaf)
@@ -109,19 +104,23 @@ class Arguments:
                     f"an argument is a {type(leaf).__name__}, which is no array, list, tuple or "
                     "dict and cannot be hashed; pass an array, or something hashable"
                 ) from None
+            taken.append(leaf)
             signs.append((type(leaf), leaf))
-        return cls(structure, tuple(statics), tuple(arrays), (structure, tuple(signs)))
+        return cls(structure, tuple(taken), (structure, tuple(signs)))
+
+    @property
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        """The leaves that are arrays."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, np.ndarray)]
 
     def placeholders(self, graph: Graph) -> tuple[Any, list[Node]]:
         """Return the arguments with placeholders for arrays, and the placeholders."""
-        inputs: list[Node] = []
-        leaves: list[Any] = []
-        for static, array in zip(self.statics, self.arrays, strict=True):
-            if array is None:
-                leaves.append(static)
-                continue
-            inputs.append(graph.input(f"argument_{len(inputs)}", array.shape, array.dtype))
-            leaves.append(inputs[-1])
+        inputs = [
+            graph.input(f"argument_{number}", array.shape, array.dtype)
+            for number, array in enumerate(self.arrays)
+        ]
+        rest = iter(inputs)
+        leaves = [next(rest) if isinstance(one, np.ndarray) else one for one in self.leaves]
         return unflatten(self.structure, leaves), inputs
 
 

@@ -17,7 +17,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Collection, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
@@ -269,7 +269,7 @@ class ElementCode:
     `reason`; `done` is set afterwards.  `brief` does the same, and keeps the GIL.
     """
 
-    def __init__(self, lines: ElementLines, char: str, directory: str) -> None:
+    def __init__(self, lines: ElementLines, char: str) -> None:
         self.lines, self.char = lines, char
         self.call: Callable[[tuple[Any, ...]], int] | None = None
         self.brief: Callable[[tuple[Any, ...]], int] | None = None
@@ -278,15 +278,15 @@ class ElementCode:
         self._engine: Any = None
         self._flags, self._item = (0, 0), np.dtype(char).itemsize
         if self.reason is None:
-            BACKGROUND.submit(partial(self._make, directory), keep=self)
+            BACKGROUND.submit(self._make, keep=self)
         else:
             self.done.set()
 
-    def _make(self, directory: str) -> None:
+    def _make(self) -> None:
         try:
             self._flags = native.flags()
-            HELPERS.make(directory)
-            self._engine = native.engine(_text(self.lines, self.char), directory)
+            HELPERS.make()
+            self._engine = native.engine(_text(self.lines, self.char))
             self.brief = native.entry(self._engine, "update")
             kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object)
             self.call = kind(self._engine.get_function_address("update"))
@@ -328,6 +328,6 @@ def _packer(numbers: int, places: int) -> Callable[..., bytes]:
 
 
 @cache
-def code_of(lines: ElementLines, char: str, directory: str) -> ElementCode:
+def code_of(lines: ElementLines, char: str) -> ElementCode:
     """Return the code of lines for a dtype, which is compiled in the background."""
-    return ElementCode(lines, char, directory)
+    return ElementCode(lines, char)

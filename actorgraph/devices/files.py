@@ -14,10 +14,15 @@ def cache_path(kind: str) -> str:
     """Return the path of a file about this machine (by its network name) and version of NumPy."""
     host = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
     name = f"{kind}-{re.sub('[^A-Za-z0-9.-]', '_', host)}-numpy-{np.__version__}.json"
-    return os.path.join(_cache_directory(), "actorgraph", name)
+    return os.path.join(cache_directory(), name)
 
 
-def _cache_directory() -> str:
+def cache_directory() -> str:
+    """Return the library's directory in the user's cache."""
+    return os.path.join(_users_cache(), "actorgraph")
+
+
+def _users_cache() -> str:
     chosen = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(chosen):  # others are to be ignored, says the XDG specification
         return chosen

@@ -150,10 +150,10 @@ class Helpers:
         self.called: SimpleQueue[Callable[[], object]] = SimpleQueue()  # work for sleeping helpers
         self._threads: set[threading.Thread] = set()
 
-    def make(self, directory: str) -> None:
+    def make(self) -> None:
         """Compile the code of the helpers, if there can be any."""
         if self.count > 0 and self._help is None:
-            self._engine = native.engine(_HELP, directory)
+            self._engine = native.engine(_HELP)
             atexit.register(id, self._engine)  # a helper may run its code until the process ends
             self.let = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
             self.words[-1] = self.let

@@ -28,13 +28,12 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from actorgraph.devices.background import BACKGROUND
-from actorgraph.devices.files import write_whole
+from actorgraph.devices.files import cache_directory, write_whole
 from actorgraph.devices.listed import CASTS, MOST_ARGUMENTS
 from actorgraph.devices.structs import (
     ALIGNED,
@@ -244,7 +243,7 @@ class Runtime:
         self._begun = False
         self._engine: Any = None
 
-    def request(self, directory: str) -> None:
+    def request(self) -> None:
         """Start compiling the machine code in the background, unless that was done before."""
         if self._begun:
             BACKGROUND.resume()
@@ -254,7 +253,7 @@ class Runtime:
         if self.reason is not None:
             self.done.set()
             return
-        BACKGROUND.submit(partial(self._make, directory), keep=self)
+        BACKGROUND.submit(self._make, keep=self)
 
     def routine(self, name: str) -> int:
         """Return the address of a loop that NumPy does not have, such as ``"copy"``.
@@ -265,21 +264,21 @@ class Runtime:
         known = cast in (name, *CASTS)
         return int(self._engine.get_function_address(name)) if known else 0
 
-    def _make(self, directory: str) -> None:
+    def _make(self) -> None:
         from actorgraph.devices.loops import are_readable  # it imports this module
 
         try:
             if are_readable():
-                self._compile(directory)
+                self._compile()
             else:
                 self.reason = DIFFERENT
         except Exception as error:  # noqa: BLE001 - programs keep their Python form
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()
 
-    def _compile(self, directory: str) -> None:
+    def _compile(self) -> None:
         self.clear, self.test = flags()
-        self._engine = engine(_text(), directory)
+        self._engine = engine(_text())
         kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
         place = self._engine.get_function_address("walk")
         self.brief = entry(self._engine, "walk")
@@ -294,7 +293,7 @@ def flags() -> tuple[int, int]:
     return clear, test
 
 
-def engine(text: str, directory: str, passes: bool = False) -> Any:
+def engine(text: str, passes: bool = False) -> Any:
     """Return the engine that owns the machine code of an LLVM text, compiled or from the cache.
 
     With `passes` LLVM's optimisation passes, which vectorise loops, run first.
@@ -310,7 +309,7 @@ def engine(text: str, directory: str, passes: bool = False) -> Any:
         cpu=cpu, features=features, opt=2, codemodel="jitdefault"
     )
     key = _sha256(f"{llvmlite.__version__} {cpu} {features} {text}".encode()).hex()
-    place = os.path.join(directory, f"native-{key[:32]}.o")
+    place = os.path.join(cache_directory(), f"native-{key[:32]}.o")
     code = _read(place)
     if code is None:
         module = llvm.parse_assembly(text)

@@ -205,9 +205,9 @@ over:
 
 
 @cache
-def _engine(directory: str) -> Any:
-    HELPERS.make(directory)
-    return native.engine(_TEXT, directory)
+def _engine() -> Any:
+    HELPERS.make()
+    return native.engine(_TEXT)
 
 
 @final
@@ -217,20 +217,19 @@ class Pieces:
     - `strands`: first piece of each strand, and the end
     - `pieces`: first row and end of each piece
     - `waits`: the pieces that each piece waits for
-    - `directory`: where machine code is cached
     - `walks`: name of the routine that walks the rows of a piece
     """
 
     def __init__(
         self, strands: Sequence[int], pieces: Sequence[tuple[int, int]],
-        waits: Sequence[Sequence[int]], directory: str, walks: str = "rows",
+        waits: Sequence[Sequence[int]], walks: str = "rows",
     ) -> None:  # fmt: skip
         self.walks = walks
         self.strands, self.pieces, self.waits = strands, pieces, waits
         ends = [0, *accumulate(map(len, waits))]
         self._lines = np.array([*zip(*zip(*pieces), ends, ends[1:])], np.int64)
         self._waits = np.array([one for some in waits for one in some], np.int64)
-        self._engine = _engine(directory)
+        self._engine = _engine()
         self.trial = Trial(HELPERS.are_awake)
 
     def words(self) -> tuple[native.Words, Any]:

@@ -133,10 +133,10 @@ def _text(name: str, char: str, adds: bool) -> str:
 class Moves:
     """Copies images to columns, and adds columns into images, for float32 and float64."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self) -> None:
         names = {(char, adds): f"move_{char}_{adds}" for char in "fd" for adds in (False, True)}
         text = "".join([_text(name, *key) for key, name in names.items()])
-        self._engine = native.engine(text, directory)
+        self._engine = native.engine(text)
         kinds: Any = *[ctypes.py_object] * 2, *[ctypes.c_int64] * 3
         self._calls: dict[Any, Callable[..., int]] = {
             key: ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(self._engine.get_function_address(name))

@@ -7,7 +7,6 @@ The `Background` of the process compiles them.  Until then a kernel uses ordinar
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +17,6 @@ from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.structs import OFFSETS
 from actorgraph.devices.walk_text import ELEMENTS, field
 from actorgraph.jit.loops import LEVELS, Level, Loops
-from actorgraph.lower.rates import path
 
 _T = TypeVar("_T", int, str)
 
@@ -46,7 +44,7 @@ class CompiledLoop:
     def make(self) -> None:
         """Compile the loops."""
         text = "\n".join([self.loops.text, _called(self.loops), _SIZE])
-        self._engine = native.engine(text, os.path.dirname(path()), passes=True)
+        self._engine = native.engine(text, passes=True)
         self.address = self._engine.get_function_address("loops")
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.c_size_t)
         self.call = kind(self._engine.get_function_address("call"))

@@ -5,7 +5,6 @@ Tables, loops and convolutions use it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -98,17 +97,15 @@ def moving(kernel: Callable[..., Any], wait: bool) -> Callable[..., Any]:
 @cache
 def _moves() -> Any:
     from actorgraph.devices.windowing import Moves
-    from actorgraph.lower.rates import path
 
-    return Moves(os.path.dirname(path()))
+    return Moves()
 
 
 def _once_compiled(write: Callable[[], None], wait: bool) -> None:
     """Call `write` once the interpreter of tables is compiled: now with `wait`, else later."""
     from actorgraph.devices import native  # late: only once something may be walked
-    from actorgraph.lower.rates import path
 
-    native.RUNTIME.request(os.path.dirname(path()))
+    native.RUNTIME.request()
 
     def written() -> None:
         if native.RUNTIME.walk is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -26,7 +25,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.matmul import product
 from actorgraph.op import Op, bind_attrs, is_symbolic
 from actorgraph.ops._arrays import by_host, is_half, raise_if
-from actorgraph.options import is_masked
+from actorgraph.options import in_child_of_fork, is_masked
 from actorgraph.types import Dim, bind_shape
 from actorgraph.warned import reporting_errors
 
@@ -70,16 +69,13 @@ def _gate_of(op: Op) -> Gate | None:
         return _gates.setdefault(op, Gate(op.concurrency))
 
 
+@in_child_of_fork
 def _after_fork_in_child() -> None:
     # Threads of the parent may have held the locks; they do not exist here.
     global _gates_lock
     _gates_lock = threading.Lock()
     for gate in _gates.values():
         gate.reset()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def alike(node: Node) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ products computes each row of an array independently), and each thread keeps the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,7 +21,6 @@ from actorgraph.devices import native
 from actorgraph.devices.strands import Pieces
 from actorgraph.graph import Node
 from actorgraph.lower.quick_rows import QuickRows
-from actorgraph.lower.rates import path
 from actorgraph.lower.splitting import TableRow, Touch, split, touches
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table_rows import later
@@ -90,7 +88,7 @@ class PartedRows(QuickRows):
             self.sizes[self._first_room + room] = self.sizes[self._first_room]
         if self.count > _MOST_ROWS or self.total > _MOST_BYTES:
             raise Unfit
-        every = [self._shares(row) for _, row in self.notes]
+        every = [self._shares(row) for _, row in self.columns.notes]
         self.phases = _Phases(self, every).found
 
     def carry(self, base: int) -> np.ndarray[Any, Any]:
@@ -156,9 +154,7 @@ class PartedRows(QuickRows):
             [place for place, (_, before) in enumerate(keys) if before == number - 1]
             for _, number in keys
         ]
-        pieces = Pieces(
-            begins, [spans[key] for key in keys], waits, os.path.dirname(path()), walks="laps"
-        )
+        pieces = Pieces(begins, [spans[key] for key in keys], waits, walks="laps")
         return later(*self.columns.words_of(lines), {end for _, end in spans.values()}), pieces
 
 

@@ -103,10 +103,7 @@ def _large(provider: blas.Provider, x: Array, y: Array, out: Array | None) -> Ar
         return np.matmul(x, y, out)  # matrix by vector is memory bound; NumPy raises errors
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     shape = (*batch, x.shape[-2], y.shape[-1])
-    result = out
-    if out is None or not _takes(out, shape, x, y):
-        result = np.empty(shape, x.dtype)
-    assert result is not None
+    result = out if out is not None and _takes(out, shape, x, y) else np.empty(shape, x.dtype)
     if not batch:
         _matrix(provider, x, y, result)
     elif y.ndim == 2:

@@ -43,16 +43,16 @@ class Part(NamedTuple):
 def cut_steps(
     steps: Sequence[Node],
     kept: Iterable[Node],
-    within: Iterable[tuple[int, int, bool]] | None = None,
+    within: Iterable[tuple[int, int, bool]],
 ) -> Iterator[Part]:
     """Return the parts of steps, in order.
 
     `kept` nodes are needed after the last step.  Parts lie `within` ranges, given by begin, end and
-    whether a table may compute them; by default in one range of all steps.
+    whether a table may compute them.
     """
     last = last_needs(steps)
     needed = last | dict.fromkeys([node.id for node in kept], len(steps))
-    for begin, stop, is_walked in [(0, len(steps), False)] if within is None else within:
+    for begin, stop, is_walked in within:
         parts = []
         for end in ends(steps, begin, stop, last):
             computed: set[int] = set()

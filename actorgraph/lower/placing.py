@@ -25,7 +25,6 @@ from typing import Any, final
 
 from actorgraph.devices import Device, Handed, Lane, Placement, placement
 from actorgraph.graph import Graph, Node
-from actorgraph.lower.acyclic import check_order
 from actorgraph.lower.capturing import GRAPH, PART, captured
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
 from actorgraph.lower.elements import as_one
@@ -36,7 +35,7 @@ from actorgraph.lower.residents import Brought, Residents, host_operands_of, lau
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import Op
 from actorgraph.ops._records import ITEM
-from actorgraph.rewrite.exact import restated
+from actorgraph.rewrite.exact import with_inputs
 from actorgraph.types import Checks
 
 _LAUNCH_US = 5.0
@@ -91,7 +90,6 @@ class Placing(Residents):
     ) -> tuple[list[TaskSpec], list[Lane | None]]:  # fmt: skip
         """Return tasks with ports, sends and transfers, and the lane of each."""
         specs = connect(self.split(tasks, joint), result_of)
-        check_order(specs)
         lanes = self.assign(specs, joint, costs, symbols)
         placed = self.with_transfers(specs, lanes, joint)
         numbers = count(-2 * 10**9)  # unused by other steps
@@ -240,7 +238,7 @@ class Placing(Residents):
                         instead[spec.index][node.id] = known
             spec.ports = tuple(port_of)
         for spec in tasks:
-            steps = [_with_inputs(step, instead[spec.index]) for step in spec.steps]
+            steps = [with_inputs(step, instead[spec.index]) for step in spec.steps]
             spec.steps = [*added[spec.index], *steps]
         all_tasks = [*tasks]
         for spec, lane in zip(tasks, [*lanes], strict=True):
@@ -368,13 +366,6 @@ def _step(number: int, op: Op, node: Node) -> Node:
         node.graph, number, op, (node,), {}, node.type, Checks(), node.line, owner_of(node),
         f"{op.name} of {node.name}",
     )  # fmt: skip
-
-
-def _with_inputs(step: Node, instead: Mapping[int, Node]) -> Node:
-    if not any([part.id in instead for part in step.inputs]):  # noqa: C419
-        return step
-    inputs = tuple([instead.get(part.id, part) for part in step.inputs])
-    return restated(step, step.op, inputs, step.attrs)
 
 
 def _has_residual(spec: TaskSpec) -> bool:

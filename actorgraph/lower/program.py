@@ -185,8 +185,8 @@ class Tabling(NamedTuple):
 
     - `symbols`: the binding that decides which arrays are small enough
     - `wait`: whether the first call waits for machine code
+    - `ordered`: ids of steps whose strides are in C order (`buffers.regular`)
     - `errors`: `np.errstate` of all runs, None for that of each caller
-    - `ordered`: ids of steps whose strides are in C order (`buffers.regular`), None if unknown
     - `apart`: ids of steps that turned out to have no row
     - `quick`: whether last bits may change; then long products have kernels faster than rows
     - `largest`: bytes of the largest result of a row, None for the default
@@ -200,8 +200,8 @@ class Tabling(NamedTuple):
 
     symbols: Mapping[str, int]
     wait: bool
+    ordered: Collection[int]
     errors: Mapping[str, Any] | None = None
-    ordered: Collection[int] | None = None
     apart: Collection[int] = ()
     quick: bool = False
     largest: int | None = None
@@ -338,15 +338,15 @@ def _stretches(
         return ()
     from actorgraph.lower.table import stretches
 
-    quick: Any = None
-    if tabling.quick:
-        from actorgraph.lower.quick_rows import is_quick as quick
     apart = keys.AWAITED | keys.OVER | keys.OWN | keys.GIVES_RUN
     may = [not one & apart for one in how]
-    if quick is not None or tabling.apart:
-        for place, step in enumerate(steps):
-            if step.id in tabling.apart or (quick and quick(step, tabling.symbols)):
-                may[place] = False
+    if tabling.apart:
+        may = [one and step.id not in tabling.apart for one, step in zip(may, steps, strict=True)]
+    if tabling.quick:
+        from actorgraph.lower.quick_rows import is_quick
+
+        symbols = tabling.symbols
+        may = [one and not is_quick(step, symbols) for one, step in zip(may, steps, strict=True)]
     return stretches(steps, may, tabling)
 
 

@@ -16,7 +16,6 @@ machine code and know nothing of nodes.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.loops import Routine
 from actorgraph.graph import Node
 from actorgraph.lower.asking import given_up
-from actorgraph.lower.rates import path
 from actorgraph.lower.row_groups import LEAST_LANES, RowGroup, rule_of
 from actorgraph.lower.row_writing import RowWriter
 from actorgraph.lower.seen import node_like, parted
@@ -315,11 +313,10 @@ class _Code:
         try:
             found = _WRITERS[type(self.what)]("dense", self.what)
             if found is not None:
-                directory = os.path.dirname(path())
                 arrays = self.operands + 1 + bool(found[1])
                 text = dense.module_text([found[0], dense.called_text("dense", arrays)])
-                self._engine = native.engine(text, directory)
-                HELPERS.make(directory)
+                self._engine = native.engine(text)
+                HELPERS.make()
                 self.room = found[1]
                 self.address = self._engine.get_function_address("dense")
                 kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object)
@@ -572,7 +569,7 @@ class QuickRows(Written):
         self.wrote_all()
         if self._texts:
             text = dense.module_text(self._texts)
-            engine = self._engine = native.engine(text, os.path.dirname(path()))
+            engine = self._engine = native.engine(text)
             for place in range(len(self._texts)):
                 self.columns.functions[~place] = engine.get_function_address(f"f{place}")
 

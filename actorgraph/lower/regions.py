@@ -6,7 +6,8 @@ of large cotangents may have tasks of their own.  A value of one task that anoth
 message; what a backward task needs of its own forward task travels in one message, the residual.
 
 Cuts (`lower.cuts`) call `by_region` and the functions that split tasks; `connect` comes once, after
-the cut.  Invariant: a cut follows the build order or chains, so tasks form no cycle.
+the cut.  Invariant: a cut follows the build order or chains, so tasks form no cycle; `connect`
+raises where one of a user does not.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from itertools import compress
 from math import prod
 from operator import attrgetter, not_
 from typing import Literal, NamedTuple
 
-from actorgraph.errors import GraphError, printable
+from actorgraph.errors import DeadlockError, GraphError, printable
 from actorgraph.graph import Node
 from actorgraph.lower.fusion import is_heavy
 from actorgraph.lower.joint import Joint, owner_of
@@ -59,11 +61,6 @@ class Port(NamedTuple):
     kind: Literal["value", "bundle", "residual", "trigger"]
     nodes: tuple[Node, ...]
     producer: int | None
-
-    @property
-    def node(self) -> Node | None:
-        """The node of a single value."""
-        return self.nodes[0] if self.kind == "value" else None
 
 
 @dataclass(slots=True)
@@ -260,7 +257,8 @@ def leaving_of(tasks: Sequence[TaskSpec]) -> set[int]:
 def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec]:
     """Give the tasks, fresh from a cut, their ports, sends and results; return them.
 
-    `results` maps joint nodes, none a leaf, to the indices of the run's results.
+    `results` maps joint nodes, none a leaf, to the indices of the run's results.  Raises
+    `DeadlockError` if tasks form a cycle.
     """
     task_of = {node.id: spec for spec in tasks for node in spec.steps}
     forward = {spec.region.index: spec for spec in tasks if spec.direction == "forward"}
@@ -294,7 +292,30 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
         spec.exclusive = tuple(
             [i for i, p in enumerate(spec.ports) if p.kind == "value" and uses[p.nodes[0].id] == 1]
         )
+    check_order(tasks)
     return tasks
+
+
+def check_order(specs: Sequence[TaskSpec]) -> None:
+    """Raise `DeadlockError`, which names a cycle, if connected tasks form one; takes linear time.
+
+    If every task is free to fire and every capacity is at least 1, no other check is needed: any
+    other cycle of the network goes through the free slots of an edge, and so holds a token.
+    """
+    before = {
+        spec.index: [one.producer for one in spec.ports if one.producer is not None]
+        for spec in specs
+    }
+    last = [spec.steps[-1].id if spec.steps else -1 for spec in specs]
+    for place in (range(len(specs)), last):  # in most cuts, one of these shows an order
+        if all([place[one] < place[task] for task, ones in before.items() for one in ones]):  # noqa: C419
+            return
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        cycle = [specs[task].name for task in reversed(error.args[1])]
+        waits = " waits for ".join(map(repr, cycle))
+        raise DeadlockError(f"tasks wait for each other: {waits}") from None
 
 
 def _only_ends(spec: TaskSpec, sends: Collection[int], bundles: Collection[int]) -> bool:

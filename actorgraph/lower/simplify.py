@@ -22,7 +22,7 @@ their consumers, so one pass reaches the fixed point.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,7 @@ from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT, Op, attrs_key
 from actorgraph.rewrite import Pass
 from actorgraph.rewrite._pass import Rule
-from actorgraph.rewrite.exact import is_pure, restated
+from actorgraph.rewrite.exact import is_pure, with_inputs
 
 _MOST_STEPS = 16
 """Most replacements of one node."""
@@ -66,7 +66,7 @@ def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
     forward, first_backward = _Equals() if merge else None, joint.forward_ids
     order: list[Node] = []
     for node in joint.order:
-        new = rules.settle(_with_inputs(node, replacement), node.id in kept)
+        new = rules.settle(with_inputs(node, replacement), node.id in kept)
         if forward is not None and new.id == node.id:
             is_backward = node.id >= first_backward
             equal = forward.find(new, 0, add=not is_backward)
@@ -121,7 +121,7 @@ def _merged_within(
     replacement: dict[int, Node] = {}
     merged: list[list[Node]] = [[] for _ in parts]
     for node in order:
-        new = _with_inputs(node, replacement) if replacement else node
+        new = with_inputs(node, replacement) if replacement else node
         index = part_of[node.id]
         equal = equals.find(new, index)
         if equal is not None and node.id not in kept:
@@ -131,14 +131,6 @@ def _merged_within(
             replacement[node.id] = new
         merged[index].append(new)
     return merged
-
-
-def _with_inputs(node: Node, replacement: Mapping[int, Node]) -> Node:
-    for part in node.inputs:
-        if part.id in replacement:
-            inputs = tuple([replacement.get(part.id, part) for part in node.inputs])
-            return restated(node, node.op, inputs, node.attrs)
-    return node
 
 
 class _Equals:

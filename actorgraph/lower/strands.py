@@ -13,12 +13,11 @@ taken (`devices.strands`) gives the bits of the sequential order.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from itertools import accumulate, cycle, pairwise
 from math import inf
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from actorgraph.devices.strands import Pieces
 from actorgraph.errors import counted
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.rates import path, rates
+from actorgraph.lower.rates import rates
 from actorgraph.lower.splitting import TableRow, Touch, beside, touches
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table_rows import Written, later
@@ -269,12 +268,8 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     places = {step.id: place_of.get(step.id) for step in steps}  # None for views of inputs
     of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
     since = [of[step.id].begin for step in steps]
-    in_time = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
-    ordered = SimpleNamespace(
-        steps=in_time, given=stretch.given, others=stretch.others, results=stretch.results,
-        copied=stretch.copied, odd=stretch.odd, shared=stretch.shared, code_row=stretch.code_row,
-        classes=stretch.classes, views=stretch.views,
-    )  # fmt: skip
+    ordered = copy(stretch)
+    ordered.steps = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
     try:
         rows = StrandRows(ordered, symbols, of, threads)
     except Unfit:
@@ -391,8 +386,6 @@ class StrandRows(Written):
 
     def wrote(self, step: Node, begin: int) -> None:
         """Record the rows of a step from `begin` on, in parts, and what each part waits for."""
-        if begin == self.count:
-            return
         strands, us = self._placed[step.id].strands, self._placed[step.id].us
         number, first = self.columns.steps[-1]
         kind = self.columns.kinds[number]
@@ -474,7 +467,7 @@ class StrandRows(Written):
         )
         lines, keeps = [np.concatenate([one[:end], one[taken]]) for one in (lines, keeps)]
         self.columns.made = later(lines, keeps, {self.computing, *[stop for _, stop in spans]})
-        self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
+        self.pieces = Pieces(begins, spans, nearest(waits, in_turn))
         # Thousands of objects, which the collector would go through as long as the table lives.
         self._made = [unit for unit in made if unit.part_of is not None]
         del self._touched

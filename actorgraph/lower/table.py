@@ -49,7 +49,7 @@ from actorgraph.lower.program import (
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import has_loop, kinds, may_overwrite
-from actorgraph.memory.buffers import fresh, is_view, regular, size_in_bytes
+from actorgraph.memory.buffers import fresh, is_view, size_in_bytes
 from actorgraph.op import CONSTANT, is_symbolic
 from actorgraph.scratch import MOST_BYTES, scratch
 from actorgraph.types import bind_shape
@@ -92,11 +92,10 @@ def stretches(
     """Return the begin and end of each stretch; only steps that are `allowed` are in one."""
     if len(steps) < FEWEST_ROWS:
         return []
-    ordered = regular(steps) if tabling.ordered is None else tabling.ordered
-    layouts = Layouts(steps, tabling.symbols, ordered, tabling.classes)
+    layouts = Layouts(steps, tabling.symbols, tabling.ordered, tabling.classes)
     found_kinds = kinds(
-        steps, tabling.symbols, ordered, tabling.largest, tabling.others, tabling.known, layouts.of,
-        tabling.classes,
+        steps, tabling.symbols, tabling.ordered, tabling.largest, tabling.others, tabling.known,
+        layouts.of, tabling.classes,
     )  # fmt: skip
     both = zip(found_kinds, allowed, strict=True)
     edges = [-1, *[place for place, (kind, may) in enumerate(both) if not (kind and may)]]
@@ -376,7 +375,6 @@ class Stretch:
     def _laid(self, symbols: Mapping[str, int]) -> Stretch:
         """Return a copy for a binding; raises `Unfit` if the layout of a step is not known."""
         ordered, views = self._tabling.ordered, self.views
-        ordered = regular(self.steps) if ordered is None else ordered
         laid, laid.odd, laid.classes = copy(self), {}, class_numbers(self.steps)
         laid.buffers = self._buffers(symbols)
         layouts = Layouts(self.steps, symbols, ordered, laid.classes)
@@ -555,9 +553,10 @@ class Stretch:
             return [
                 f"# rows are written after {CALLS_TILL_ROWS} calls, where there is machine code"
             ]
-        found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]
+        notes = written.columns.notes
+        found = [f"# {len(notes)} rows of NumPy's loops stand for it:"]
         found += [f"# {written.story}"] if written.story else []
-        for of, row in written.notes:
+        for of, row in notes:
             places = zip(row.places[::4], row.places[1::4], strict=True)
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
             found.append(f"#   {of}: {prod(row.times)} x {[*row.dims]}, {shown}")

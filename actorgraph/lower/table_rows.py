@@ -259,11 +259,6 @@ class Written(RowWriter):
     # -- rows as words ----------------------------------------------------------------------------
 
     @property
-    def notes(self) -> list[tuple[str, TableRow]]:
-        """Each row with the name of its op."""
-        return self.columns.notes
-
-    @property
     def lines(self) -> native.Words:
         """The rows as words for machine code."""
         if self.columns.made is not None:

@@ -101,8 +101,7 @@ def direct_code(key: DirectKey) -> Code:
     of_run = ("run.context.copy()", "run") if key.is_part else ("copy_context()", "None")
     lines = _write_steps(body, 8, steps, (made, freed_after), outs, expressions, *of_run)
     body.append(f"        return [{_listed(expressions, results)}]")
-    text = "\n".join([*body, "    return program"]) + "\n"
-    return Code(text, *_compiled(text), expressions, lines)
+    return _code([*body, "    return program"], expressions, lines)
 
 
 def _code_of_parts(key: DirectKey, sizes: Sequence[int]) -> Code:
@@ -127,8 +126,7 @@ def _code_of_parts(key: DirectKey, sizes: Sequence[int]) -> Code:
         lines[len(body)] = j
         body += [f"        {' = '.join(freed[j])} = None"] if freed[j] else []
     body += [f"        return [{_listed(expressions, key.results)}]", "    return program"]
-    text = "\n".join(body) + "\n"
-    return Code(text, *_compiled(text), expressions, lines)
+    return _code(body, expressions, lines)
 
 
 def _listed(expressions: Mapping[int, str], numbers: Iterable[int]) -> str:
@@ -224,8 +222,7 @@ def loop_code(key: LoopKey) -> Code:
     body += map(note.format, stacks, made[count:])
     body += [f"            {', '.join(carries)}, = {', '.join(made[:count])}, "] if carries else []
     body += ["            trips += 1", f"        return [{', '.join(carries)}], trips"]
-    text = "\n".join([*body, "    return program"]) + "\n"
-    return Code(text, *_compiled(text), expressions, lines)
+    return _code([*body, "    return program"], expressions, lines)
 
 
 def _name_constants(steps: Iterable[StepKey | CallKey], expressions: dict[int, str]) -> list[str]:
@@ -403,7 +400,9 @@ def last_uses(uses: Sequence[Sequence[T]], kept: Collection[T]) -> list[list[T]]
 _numbers = count()
 
 
-def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
+def _code(body: Iterable[str], expressions: dict[int, str], lines: dict[int, int]) -> Code:
+    """Return the compiled lines of a function ``actor``; see `Code`."""
+    text = "\n".join(body) + "\n"
     filename = f"<actorgraph program {next(_numbers)}>"
     scope: dict[str, Any] = {"copy_context": copy_context, "Dead": Dead}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
@@ -411,15 +410,15 @@ def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
     # Tracebacks take generated lines from here; lazy entries are ignored for names in <>.
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     finalize(actor, linecache.cache.pop, filename, None).atexit = False
-    return filename, actor
+    return Code(text, filename, actor, expressions, lines)
 
 
 @lru_cache(maxsize=1024)
 def code_of(key: TaskKey) -> Code:
     """Return the code of a task."""
     writer = _Writer(key)
-    text = writer.write()
-    return Code(text, *_compiled(text), writer.expressions, writer.lines)
+    writer.write()
+    return _code(writer.body, writer.expressions, writer.lines)
 
 
 class _Writer:
@@ -433,7 +432,7 @@ class _Writer:
         # `fail` looks for the mark of a dead run among the messages of all ports.
         self.messages = ", ".join([f"m{i}" for i in range(len(key.ports))])
 
-    def write(self) -> str:
+    def write(self) -> None:
         self._name_values()
         self._header()
         self._waits()
@@ -450,7 +449,6 @@ class _Writer:
         if self.outs:
             self.body += ["        if arena is not None:", "            give(arena)"]
         self._sends(outgoing, delivered)
-        return "\n".join(self.body) + "\n"
 
     def _name_values(self) -> None:
         key = self.key

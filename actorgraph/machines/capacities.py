@@ -74,12 +74,14 @@ class Capacities:
 
 def channel_name(specs: Sequence[TaskSpec], spec: TaskSpec, port: Port) -> str:
     """Return the name of the channel into a port, such as ``"x -> tanh_3"``."""
-    source = port.node.name if port.node is not None else port.kind
-    if port.kind == "bundle":
-        sender = "the run" if port.producer is None else specs[port.producer].name
+    sender = "the run" if port.producer is None else specs[port.producer].name
+    source: str = port.kind
+    if port.kind == "value":
+        source = port.nodes[0].name
+    elif port.kind == "bundle":
         source = f"{len(port.nodes)} values of {sender}"
-    elif port.producer is not None and port.kind == "residual":
-        source = f"residual of {specs[port.producer].name}"
+    elif port.kind == "residual":
+        source = f"residual of {sender}"
     return f"{printable(source)} -> {spec.name}"
 
 

@@ -126,7 +126,7 @@ class Compiled:
         quick = bool(self.jit) and (errors is None or is_silent(errors))
         wait = "wait" in (self.native, self.jit)
         tabling = Tabling(
-            symbols, wait, errors, ordered, quick=quick, known={}, classes=self.classes,
+            symbols, wait, ordered, errors, quick=quick, known={}, classes=self.classes,
             strands=self.strands,
         )  # fmt: skip
         if not quick:

@@ -319,12 +319,7 @@ def _with_ports(
     placing = compiled.placing
     if placing is not None:
         return placing.connected(tasks, compiled.result_of, compiled.joint, costs, symbols)
-    specs = connect(tasks, compiled.result_of)
-    if len(specs) > 1:  # one waits for nobody
-        from actorgraph.lower.acyclic import check_order
-
-        check_order(specs)
-    return specs, []
+    return connect(tasks, compiled.result_of), []
 
 
 def _buffers(

@@ -190,55 +190,46 @@ class Layout:
         self._writing = [
             step for step in steps if step.id in buffers.place_of or step.id in free_lists
         ]
-        written = {step.id: place for place, step in enumerate(self._writing)}
-        self._kept = [
-            place
-            for number, place in written.items()
-            if number not in free_lists and number not in buffers.inside_of
-        ]
+        self._kept: list[int] = []  # places of steps whose array is one of the arena's
         # Views are made anew every turn: to the free list a kept one would count as a reference.
         self._inside: list[tuple[int, _View]] = []
         self._inside_parts: dict[int, list[tuple[int, _View]]] = {}
-        ends = list(accumulate(map(abs, sizes)))
-        for step in self._writing:
-            if step.id in buffers.inside_of:
-                outer, begin = written[buffers.inside_of[step.id]], buffers.place_of[step.id]
-                view = outer, bind_shape(step.dims, symbols, 0), step.dtype, begin
-                place = written[step.id]
-                part = bisect_right(ends, place)
-                if part == len(sizes) or sizes[part] < 0:
-                    self._inside.append((place, view))
-                else:
-                    within = place - ends[part] + sizes[part]
-                    self._inside_parts.setdefault(part, []).append((within, view))
         self._free_lists: list[tuple[int, FreeList]] = []
         # Place, free list, and the method of the run's memory that gives an array, with arguments.
         self._travelling: list[tuple[int, FreeList, Callable[..., Any], Sequence[Any]]] = []
         # Places of steps that borrow: from the arena, with their ids, and values of the run.
         self._from_arena: list[tuple[int, int]] = []
         self._from_run: dict[Any, list[int]] = {}
-        where = {} if of_run is None else of_run.places.where
-        lent = {} if of_run is None else of_run.places.lent
-        hosts = [] if of_run is None else of_run.places.hosts
-        for step in self._writing:
-            place, free_list = written[step.id], free_lists.get(step.id)
-            if step.id in buffers.idle:
-                self._from_arena += [(place, step.id)] if step.id in free_lists else []
-            elif step.id in lent:
-                number, size = lent[step.id]
-                bytes_of = number, (size,), np.dtype(np.uint8)
+        ends = list(accumulate(map(abs, sizes)))
+        place_of = {step.id: place for place, step in enumerate(self._writing)}
+        for place, step in enumerate(self._writing):
+            number, free_list = step.id, free_lists.get(step.id)
+            if number in buffers.inside_of:
+                outer, begin = place_of[buffers.inside_of[number]], buffers.place_of[number]
+                view = outer, bind_shape(step.dims, symbols, 0), step.dtype, begin
+                part = bisect_right(ends, place)
+                if part == len(sizes) or sizes[part] < 0:
+                    self._inside.append((place, view))
+                else:
+                    within = place - ends[part] + sizes[part]
+                    self._inside_parts.setdefault(part, []).append((within, view))
+            elif number not in free_lists:
+                self._kept.append(place)
+            elif number in buffers.idle:
+                self._from_arena.append((place, number))
+            if of_run is not None and number in of_run.places.lent and number not in buffers.idle:
+                value, size = of_run.places.lent[number]
+                bytes_of = value, (size,), np.dtype(np.uint8)
                 self._from_run.setdefault(bytes_of, []).append(place)
-            if free_list is None:
-                continue
-            if step.id in where:
-                value = step.id, bind_shape(step.dims, symbols, 0), step.dtype
-                self._travelling.append((place, free_list, RunArrays.take, value))
-            elif step.id in hosts:
-                host = (hosts.index(step.id),)
+            if free_list is not None and of_run is not None and number in of_run.places.where:
+                array_of = number, bind_shape(step.dims, symbols, 0), step.dtype
+                self._travelling.append((place, free_list, RunArrays.take, array_of))
+            elif free_list is not None and of_run is not None and number in of_run.places.hosts:
+                host = (of_run.places.hosts.index(number),)
                 self._travelling.append((place, free_list, RunArrays.host, host))
-            else:
+            elif free_list is not None:
                 self._free_lists.append((place, free_list))
-        self._count = len(written)
+        self._count = len(self._writing)
         self._laid: dict[_Arena, tuple[list[Any], list[Any]]] = {}
         self._is_new = bool(  # in each turn
             self._free_lists or self._travelling or self._from_arena or self._from_run

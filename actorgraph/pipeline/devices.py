@@ -16,7 +16,6 @@ from typing import Any, final
 from actorgraph.devices import Device, Handed, Lane, Placement, base
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Graph, Node
-from actorgraph.lower.acyclic import check_order
 from actorgraph.lower.cuts import Costs, Cut
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import Waiting
@@ -55,7 +54,6 @@ class Stages(Residents):
         """Return the tasks of stages with ports and sends, and the lane of each."""
         self.sources(joint)
         specs = connect(tasks, result_of)
-        check_order(specs)
         count = self._schedule.stages
         lanes = [self._lane_of(stage, specs, joint) for stage in range(count)]
         stage_of = {

@@ -41,6 +41,7 @@ from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.lower.residents import Brought
 from actorgraph.machines.calls import Call, resumed
+from actorgraph.machines.capacities import channel_name
 from actorgraph.machines.network import KernelCache
 from actorgraph.memory.buffers import Unallocated, may_take_out
 from actorgraph.memory.free_lists import FreeLists, Recycling
@@ -548,8 +549,10 @@ class Lanes:
         task.joint = self.plan.compiled.joint
         task.program = self._programs[spec.index]
         task.lane = names[self.plan.stage_tasks[spec.index].lane]
-        sources = [port.kind if port.node is None else port.node.name for port in spec.ports]
-        task.ports = [Channel(1, f"{one} -> {spec.name}", credited=False) for one in sources]
+        task.ports = [
+            Channel(1, partial(channel_name, self.plan.partition.tasks, spec, port), credited=False)
+            for port in spec.ports
+        ]
         return task
 
     def work(self, tasks: tuple[int, ...], microbatch: int) -> Work:

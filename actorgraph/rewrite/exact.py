@@ -51,6 +51,15 @@ def restated(node: Node, op: Op, inputs: tuple[Node, ...], attrs: Mapping[str, A
     )  # fmt: skip
 
 
+def with_inputs(node: Node, instead: Mapping[int, Node]) -> Node:
+    """Return the node restated with what stands `instead` of its inputs, by id; itself if none."""
+    for part in node.inputs:
+        if part.id in instead:
+            inputs = tuple([instead.get(part.id, part) for part in node.inputs])
+            return restated(node, node.op, inputs, node.attrs)
+    return node
+
+
 def _ops(names: str) -> tuple[Op, ...]:
     return tuple(REGISTRY[name] for name in names.split())
 

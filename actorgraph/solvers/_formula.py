@@ -469,10 +469,9 @@ def _code(loop: Loop, char: str, wanted: bool, wait: bool = False) -> ElementCod
         if not (wanted or wait):
             return None
         from actorgraph.devices.elementwise import code_of  # imports the compiler, which few need
-        from actorgraph.lower.rates import path
 
         _compiled(loop)  # refuses lines that are none, with or without machine code
-        code = _codes[loop, char] = code_of(loop, char, os.path.dirname(path()))
+        code = _codes[loop, char] = code_of(loop, char)
     if wait:
         code.done.wait()
     return code if code.call is not None else None

@@ -73,7 +73,7 @@ class Staged:
         )
         arguments = Arguments.of(leaves, structure)
         trace = self._trace_for(arguments)
-        return trace([array for array in arguments.arrays if array is not None])
+        return trace(arguments.arrays)
 
     def _trace_for(self, arguments: Arguments) -> _Trace:
         around = surroundings(self._function)

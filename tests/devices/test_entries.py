@@ -23,10 +23,10 @@ define i64 @told(ptr %first, ptr %address, ptr %last) {{
 
 
 @pytest.fixture
-def told(tmp_path):
+def told():
     """A routine that writes the number at an address into an array, and returns it."""
     text = TEXT.format(data=native.OFFSETS["data"]) + native.entry_text("told", "OPO")
-    return native.entry(native.engine(text, str(tmp_path)), "told")
+    return native.entry(native.engine(text), "told")
 
 
 def test_an_entry_gives_objects_and_addresses_to_its_routine(told):

@@ -40,9 +40,9 @@ define void @meet(ptr %shared, ptr %counter) {
 """A call that ends when two threads have come to it."""
 
 
-def meeting(directory):
+def meeting():
     """Return a function that publishes such a call, then has helpers come until it ends."""
-    engine = native.engine(MEETING, str(directory))
+    engine = native.engine(MEETING)
     kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t, ctypes.c_size_t)
     meet = kind(engine.get_function_address("meet"))
 
@@ -60,24 +60,24 @@ def meeting(directory):
 
 
 @pytest.fixture
-def one_helper(tmp_path):
+def one_helper():
     made = Helpers()
     made.count = 1
-    made.make(str(tmp_path))
+    made.make()
     return made
 
 
-def test_a_helper_computes_while_its_caller_does(one_helper, tmp_path):
-    met = meeting(tmp_path)
+def test_a_helper_computes_while_its_caller_does(one_helper):
+    met = meeting()
     assert met(one_helper) >= 2
     assert met(one_helper) >= 2
     words = one_helper.words.tolist()
     assert words[helpers._OWNER // 8] == words[helpers._INSIDE // 8] == 0
 
 
-def test_a_helper_that_nobody_calls_ends_and_another_begins(one_helper, tmp_path, monkeypatch):
+def test_a_helper_that_nobody_calls_ends_and_another_begins(one_helper, monkeypatch):
     monkeypatch.setattr(helpers, "_IDLE_S", 0.0)
-    met, before = meeting(tmp_path), set(threading.enumerate())
+    met, before = meeting(), set(threading.enumerate())
     assert met(one_helper) >= 2
     for thread in set(threading.enumerate()) - before:
         if thread.name == "actorgraph helper":
@@ -115,9 +115,7 @@ def test_helpers_are_awake_where_all_of_them_poll():
         assert some.are_awake() is awake
 
 
-def test_where_no_thread_can_start_nobody_is_called_until_one_can(
-    one_helper, tmp_path, monkeypatch
-):
+def test_where_no_thread_can_start_nobody_is_called_until_one_can(one_helper, monkeypatch):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
@@ -128,12 +126,12 @@ def test_where_no_thread_can_start_nobody_is_called_until_one_can(
     assert one_helper.called.qsize() == 1
     monkeypatch.undo()
     assert one_helper.awake(2) == 1
-    assert meeting(tmp_path)(one_helper) >= 2
+    assert meeting()(one_helper) >= 2
 
 
-def test_a_call_that_a_helper_has_missed_as_it_ended_is_taken_by_the_next_one(one_helper, tmp_path):
+def test_a_call_that_a_helper_has_missed_as_it_ended_is_taken_by_the_next_one(one_helper):
     one_helper.called.put(partial(one_helper._help, one_helper._address))
-    assert meeting(tmp_path)(one_helper) >= 2
+    assert meeting()(one_helper) >= 2
     assert one_helper.call() == one_helper._address
 
 
@@ -142,8 +140,8 @@ import os
 from actorgraph.devices.helpers import HELPERS
 from tests.devices.test_helpers import meeting
 HELPERS.count = 1
-HELPERS.make({directory!r})
-met = meeting({directory!r})
+HELPERS.make()
+met = meeting()
 assert met(HELPERS) >= 2
 child = os.fork()
 if child == 0:
@@ -153,6 +151,5 @@ print(met(HELPERS) >= 2, os.waitpid(child, 0)[1])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_child_of_a_fork_has_helpers_of_its_own(tmp_path):
-    program = FORKED.format(directory=str(tmp_path))
-    assert printed_by(program, "-W", "ignore::DeprecationWarning") == ["True", "0"]
+def test_a_child_of_a_fork_has_helpers_of_its_own():
+    assert printed_by(FORKED, "-W", "ignore::DeprecationWarning") == ["True", "0"]

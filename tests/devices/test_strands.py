@@ -17,12 +17,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def directory(tmp_path, monkeypatch):
-    native.RUNTIME.request(str(tmp_path))
+@pytest.fixture(autouse=True)
+def helpers(monkeypatch):
+    native.RUNTIME.request()
     native.RUNTIME.done.wait()
     monkeypatch.setattr(HELPERS, "count", max(HELPERS.count, 1))
-    return str(tmp_path)
 
 
 BEHIND = [*range(-8, 0)]
@@ -36,7 +35,7 @@ class Walk:
     it is there, waits for.  The last rows are `copies`, in no strand.
     """
 
-    def __init__(self, rows, strands, waits, directory, heard=native.ALL_ERRORS, copies=0):
+    def __init__(self, rows, strands, waits, heard=native.ALL_ERRORS, copies=0):
         self.numbers = np.zeros(16)
         self.run = structs._idle()
         size, steps = np.ones(1, np.int64), np.zeros(3, np.int64)
@@ -52,7 +51,7 @@ class Walk:
         spans = [(row, row + 1) for row in order]
         behind = [[order.index(one) for one in waits.get(row, ())] for row in order]
         begins = [0, *accumulate(map(len, strands))]
-        self.pieces = Pieces(begins, spans, behind, directory)
+        self.pieces = Pieces(begins, spans, behind)
         self.block = native.block(specs, lines, [self.numbers.ctypes.data], len(rows) - copies)
         words, self._owned = self.pieces.words()
         self.words = np.append(words, BEHIND)
@@ -69,9 +68,9 @@ IN_TURN = pytest.mark.parametrize("together", [True, False])
 
 
 @IN_TURN
-def test_pieces_compute_in_the_order_that_they_wait_in(directory, together):
+def test_pieces_compute_in_the_order_that_they_wait_in(together):
     rows = [("add", 0, 0, 1), ("multiply", 1, 1, 2), ("add", 2, 1, 3)]
-    walk = Walk(rows, [[0, 2], [1]], {1: [0], 2: [1]}, directory)
+    walk = Walk(rows, [[0, 2], [1]], {1: [0], 2: [1]})
     for number in (1.0, 2.0, 3.0):
         walk.numbers[:] = number
         assert walk(together) == 0
@@ -80,9 +79,9 @@ def test_pieces_compute_in_the_order_that_they_wait_in(directory, together):
 
 
 @IN_TURN
-def test_each_piece_is_computed_once(directory, together):
+def test_each_piece_is_computed_once(together):
     rows = [("add", 0, k, k) for k in range(1, 8)]
-    walk = Walk(rows, [[0, 1, 2], [3], [4, 5, 6]], {4: [3]}, directory)
+    walk = Walk(rows, [[0, 1, 2], [3], [4, 5, 6]], {4: [3]})
     walk.numbers[0] = 1.0
     for times in range(1, 50):
         assert walk(together) == 0
@@ -91,9 +90,9 @@ def test_each_piece_is_computed_once(directory, together):
 
 @IN_TURN
 @pytest.mark.parametrize("at", [0, 1])
-def test_errors_of_any_piece_are_told_by_their_walk_and_by_no_later_one(directory, together, at):
+def test_errors_of_any_piece_are_told_by_their_walk_and_by_no_later_one(together, at):
     rows = [("divide", 0, 2, 4), ("divide", 1, 3, 5)]
-    walk = Walk(rows, [[0], [1]], {}, directory)
+    walk = Walk(rows, [[0], [1]], {})
     walk.numbers[:] = 1.0
     walk.numbers[2 + at] = 0.0
     assert walk(together) == native.ERRORS["divide"]
@@ -105,16 +104,16 @@ def test_errors_of_any_piece_are_told_by_their_walk_and_by_no_later_one(director
 
 
 @IN_TURN
-def test_errors_of_all_pieces_are_told_together(directory, together):
+def test_errors_of_all_pieces_are_told_together(together):
     rows = [("divide", 0, 2, 4), ("divide", 1, 2, 5), ("add", 0, 0, 6)]
-    walk = Walk(rows, [[0], [1, 2]], {}, directory)
+    walk = Walk(rows, [[0], [1, 2]], {})
     walk.numbers[:3] = 0.0, 1.0, 0.0
     assert walk(together) == native.ERRORS["divide"] | native.ERRORS["invalid"]
 
 
 @IN_TURN
-def test_errors_that_a_row_passes_over_are_left_to_no_other_piece(directory, together):
-    walk = Walk([("divide", 0, 1, 2)], [[0]], {}, directory, native.ERRORS["over"])
+def test_errors_that_a_row_passes_over_are_left_to_no_other_piece(together):
+    walk = Walk([("divide", 0, 1, 2)], [[0]], {}, native.ERRORS["over"])
     walk.numbers[0] = 1.0
     assert walk(together) == 0
     assert np.isinf(walk.numbers[2])
@@ -122,9 +121,9 @@ def test_errors_that_a_row_passes_over_are_left_to_no_other_piece(directory, tog
 
 
 @IN_TURN
-def test_behind_an_error_nothing_is_copied_unless_nobody_heeds_it(directory, together):
+def test_behind_an_error_nothing_is_copied_unless_nobody_heeds_it(together):
     rows = [("multiply", 0, 0, 1), ("add", 1, 2, 3)]
-    walk = Walk(rows, [[0]], {}, directory, copies=1)
+    walk = Walk(rows, [[0]], {}, copies=1)
     walk.numbers[0] = 1e200
     assert walk(together) == native.ERRORS["over"]
     assert walk.numbers[3] == 0.0
@@ -134,8 +133,8 @@ def test_behind_an_error_nothing_is_copied_unless_nobody_heeds_it(directory, tog
 
 
 @IN_TURN
-def test_a_dead_run_ends_its_walk_and_no_later_one(directory, together):
-    walk = Walk([("add", 0, 0, 1), ("add", 1, 0, 2)], [[0], [1]], {1: [0]}, directory)
+def test_a_dead_run_ends_its_walk_and_no_later_one(together):
+    walk = Walk([("add", 0, 0, 1), ("add", 1, 0, 2)], [[0], [1]], {1: [0]})
     walk.numbers[0] = 1.0
     walk.run.dead = Exception("dead")
     assert walk(together) == native.DEAD
@@ -149,10 +148,8 @@ def test_a_dead_run_ends_its_walk_and_no_later_one(directory, together):
     (True, 0, True, 0), (False, 0, True, 1), (False, 0, False, 0), (True, 0, False, 0),
     (True, 1, True, 1),
 ])  # fmt: skip
-def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(
-    directory, monkeypatch, asked, busy, alone, walked
-):
-    pieces, noted, times = Walk([("add", 0, 0, 1)], [[0]], {}, directory).pieces, [], iter([3, 5.5])
+def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(monkeypatch, asked, busy, alone, walked):
+    pieces, noted, times = Walk([("add", 0, 0, 1)], [[0]], {}).pieces, [], iter([3, 5.5])
     pieces.trial = SimpleNamespace(is_together=lambda: asked, note=lambda *told: noted.append(told))
     words = HELPERS.words.copy()
     words[_OWNER // 8] = busy

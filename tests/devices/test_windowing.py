@@ -18,9 +18,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def moves(tmp_path_factory):
+def moves():
     native.RUNTIME.clear, native.RUNTIME.test = native.flags()
-    return windowing.Moves(str(tmp_path_factory.mktemp("code")))
+    return windowing.Moves()
 
 
 @pytest.fixture

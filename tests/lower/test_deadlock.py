@@ -6,9 +6,8 @@ import pytest
 
 from actorgraph.errors import DeadlockError, GraphError
 from actorgraph.graph import Graph
-from actorgraph.lower.acyclic import check_order
 from actorgraph.lower.deadlock import Arc, Credit, check
-from actorgraph.lower.regions import Port, Region, TaskSpec
+from actorgraph.lower.regions import Port, Region, TaskSpec, check_order
 
 
 def drawn(rng):

@@ -221,10 +221,10 @@ def test_numpy_computes_until_the_machine_code_is_there(monkeypatch):
     assert len(waiting) == 1
 
 
-def test_helpers_change_no_bit(tmp_path, monkeypatch):
+def test_helpers_change_no_bit(monkeypatch):
     helpers = Helpers()
     helpers.count = 1
-    helpers.make(str(tmp_path))
+    helpers.make()
     monkeypatch.setattr(quick_rows, "HELPERS", helpers)
     x, w = drawn((8, 8, 16, 16), (8, 8, 3, 3))
     geometry = {"stride": (1, 1), "padding": ((1, 1),) * 2, "dilation": (1, 1), "groups": 1}

@@ -259,7 +259,7 @@ def test_python_has_its_turn_in_a_long_loop_in_which_a_signal_ends_it(g, walks, 
 
 def test_who_calls_a_loop_seldom_waits_for_no_rows(g, walks):
     y, _ = ag.scan(lambda c, _: (ops.tanh(c) + 1.0, None), g.input("x", (), "float64"), length=9)
-    native.RUNTIME.request("")
+    native.RUNTIME.request()
     native.RUNTIME.done.wait()
     with ag.TapeMachine([y], wrt=[], native=True) as machine:
         wanted = machine.run_sync({"x": 1.0})[y].value

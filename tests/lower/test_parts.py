@@ -170,7 +170,7 @@ def test_parts_end_where_the_fewest_values_pass():
     loss = branches(32)
     order = loss.graph.topological_order(loss)
     steps = [node for node in order if not node.is_leaf]
-    cuts = list(cut_steps(steps, [loss]))
+    cuts = list(cut_steps(steps, [loss], [(0, len(steps), False)]))
     assert [part.begin for part in cuts[1:]] == [part.end for part in cuts[:-1]]
     assert (cuts[0].begin, cuts[-1].end) == (0, len(steps))
     # The product with w is shared by all; of a branch nothing but its end is handed over.
@@ -204,7 +204,7 @@ def test_what_a_table_may_walk_is_one_part_which_consists_of_those_that_are_call
         assert (part.begin, part.end, part.is_walked) == (0, count, True)
         assert len(part.parts) == inner
         assert [node.id for node in part.returned] == [steps[count - 1].id]
-        called = [*cut_steps(steps[:count], [steps[count - 1]])]
+        called = [*cut_steps(steps[:count], [steps[count - 1]], [(0, count, False)])]
         assert [(one.begin, one.end) for one in called] == [
             (one.begin, one.end) for one in part.parts or [part]
         ]

@@ -417,7 +417,7 @@ def test_groups_and_products_in_strands_have_the_bits_that_one_thread_gives(
                     got = machine.run_sync(feeds, backward=True)
                     assert results(got, nodes) == results(wanted, nodes)
                 [rows] = rows_of(machine)
-                code = [row for _, row in rows.notes if row.touches]
+                code = [row for _, row in rows.columns.notes if row.touches]
                 assert len({row.loop.function for row in code}) > 2
                 assert any(row.parts for row in code) is (parted_us == 0.0)
         assert len(order.orders) > 15

@@ -1,6 +1,5 @@
 """Tables: steps walked as rows of NumPy's loops, with the bits of every other form."""
 
-import os
 import threading
 import warnings
 from types import SimpleNamespace
@@ -16,7 +15,6 @@ from actorgraph.devices.background import BACKGROUND
 from actorgraph.errors import GraphError, GraphTypeError, NodeError, counted
 from actorgraph.lower import spots, table, table_rows
 from actorgraph.lower.program import CALLS_TILL_ROWS, Subprogram, Tabling
-from actorgraph.lower.rates import path
 from actorgraph.lower.text import Dead
 from actorgraph.testing._examples import check_in_turn, expected
 from tests._bits import nans
@@ -98,7 +96,7 @@ def test_a_net_forward_and_backward_is_one_table_with_the_same_bits(dtype, batch
 def test_products_with_large_weights_are_rows_that_leave_the_lock_to_other_threads(
     dtype, monkeypatch
 ):
-    native.RUNTIME.request(os.path.dirname(path()))
+    native.RUNTIME.request()
     native.RUNTIME.done.wait()
     monkeypatch.setattr(native.RUNTIME, "brief", None)  # what keeps the lock
     g, rng = ag.Graph(), np.random.default_rng(7)
@@ -470,13 +468,16 @@ def test_what_is_watched_uses_no_table_and_ops_of_users_stand_beside_them():
     assert check([double(h)], feeds) == ["table", "tabled_double"]
 
 
+def alone(step):
+    """Return the stretch of a single step."""
+    tabling = Tabling({}, wait=True, ordered=[step.id])
+    return table.Stretch([step], step.inputs, [step], [0], frozenset(), tabling)
+
+
 def test_a_row_that_leaves_its_memory_is_refused():
     h, _, _ = layers("float32")
     tanh = h.inputs[0]
-    stretch = table.Stretch(
-        (tanh,), tanh.inputs, (tanh,), (0,), frozenset(), Tabling({}, wait=True)
-    )
-    rows = table_rows.Written(stretch, {})
+    rows = table_rows.Written(alone(tanh), {})
     place = rows.places[tanh.id]
     loop = loops.loop_of("tanh", "ff")
     for offset, count in ((0, 49), (4, 48), (-4, 1), (2, 1)):
@@ -489,9 +490,7 @@ def test_a_row_without_machine_code_is_refused():
     h, _, feeds = layers("float32")
     check([h], feeds)  # so that there is machine code
     tanh = h.inputs[0]
-    rows = table_rows.Written(
-        table.Stretch((tanh,), tanh.inputs, (tanh,), (0,), frozenset(), Tabling({}, True)), {}
-    )
+    rows = table_rows.Written(alone(tanh), {})
     place = rows.places[tanh.id]
     assert native.RUNTIME.routine("add_d")
     with pytest.raises(spots.Unfit):
@@ -506,11 +505,12 @@ def test_an_unknown_layout_of_ufuncs_has_no_loops(monkeypatch):
 def test_where_ufuncs_have_another_struct_nothing_is_compiled_and_the_reason_is_told(
     monkeypatch, tmp_path
 ):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(loops, "_HEADER", 24)
     for one in (loops.proved, loops.product_loop):
         monkeypatch.setattr(loops, one.__name__, one.__wrapped__)
     runtime = native.Runtime()
-    runtime.request(str(tmp_path))
+    runtime.request()
     assert runtime.done.wait(60)
     assert runtime.walk is None
     assert "ufuncs of this NumPy" in runtime.reason
@@ -536,12 +536,13 @@ def test_every_elementwise_ufunc_of_floats_has_a_loop(char):
     assert not missing
 
 
-def test_machine_code_that_is_damaged_on_disk_is_made_again(tmp_path):
-    native.engine(native._text(), str(tmp_path))
-    [place] = tmp_path.iterdir()
+def test_machine_code_that_is_damaged_on_disk_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native.engine(native._text())
+    [place] = (tmp_path / "actorgraph").iterdir()
     whole = place.read_bytes()
     place.write_bytes(whole[:-5] + b"wrong")
-    made = native.engine(native._text(), str(tmp_path))
+    made = native.engine(native._text())
     assert made.get_function_address("walk")
     assert place.read_bytes() == whole
 

@@ -53,6 +53,18 @@ def test_each_lane_does_its_list_exactly_in_order(name):
             assert actions_of(t, name, pipeline) == listed
 
 
+def test_recordings_name_what_a_task_receives_as_those_of_other_machines_do():
+    model = Model()
+    with model.pipeline("gpipe", 3, 4) as pipeline:
+        pipeline.run_sync(model.feeds)
+        with ag.trace.record() as t:
+            pipeline.run_sync(model.feeds)
+    first, last = t.actors[0].name, t.actors[2].name
+    names = {edge.name for actor in t.actors for edge in actor.edges}
+    assert f"8 values of the run -> {first}" in names
+    assert f"residual of {last} -> {last} (backward)" in names
+
+
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "dynamic"])
 def test_a_stage_holds_as_many_microbatches_as_the_formula_says(name):
     stages, microbatches = 3, 8

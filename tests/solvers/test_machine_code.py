@@ -138,10 +138,10 @@ def test_sums_of_lbfgs_are_machine_code_with_the_bits_of_numpy(asked_for, monkey
 @pytest.mark.parametrize("past", [0, 1])
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 47, 1000])
 def test_elements_before_and_after_whole_lines_of_the_cache_are_computed_too(
-    size, past, asked_for, monkeypatch, tmp_path
+    size, past, asked_for, monkeypatch
 ):
     solver = ag.solvers.Adam(lr=0.1)
-    code = code_of(solver.loop(), "d", str(tmp_path))
+    code = code_of(solver.loop(), "d")
     code.done.wait()
     whole = np.random.default_rng(0).normal(size=(6, 1100))
     for first in (3, 7):
