@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,9 @@ _GUESSED_TRIPS = 1000
 """Expected iterations of a loop that ends by its test."""
 KEPT_BYTES = 1 << 24
 """Most bytes of stacked arrays that a loop keeps in free lists for its next call."""
+
+MOST_COPIED_BYTES = 4 * KEPT_BYTES
+"""Most bytes of an array whose elements iterations take that is copied into C order first."""
 
 _TURN_US = 2.0
 """Microseconds of a loop of no iterations."""
@@ -346,8 +349,8 @@ class Course:
     def __init__(self, kernel: LoopKernel, run: Any, operands: Sequence[Any]) -> None:
         self._kernel, spec = kernel, kernel.spec
         self._run, self.longest_us = run, kernel.body_us
-        number, self._consts, self._tested, carries, self._xs = spec.split(operands)
-        self.carries = in_order(carries)
+        number, self._consts, self._tested, carries, xs = spec.split(operands)
+        self.carries, self._xs = in_order(carries), in_order(xs, MOST_COPIED_BYTES)
         self.length = length_of(spec, kernel.length, number, self._xs)
         self.positions: Any = range(self.length) if spec.test is None else itertools.count()
         if spec.reverse and spec.test is None:
@@ -406,14 +409,16 @@ class Course:
         return tuple(fields)
 
 
-def in_order(carries: Sequence[Any]) -> list[Any]:
-    """Return first carries in C order, which broadcast zeros are not.
+def in_order(operands: Sequence[Any], most_bytes: float = inf) -> list[Any]:
+    """Return operands in C order, which broadcast cotangents and swapped axes are not.
 
     Only then has a loop buffers and a table; and its bits are those from a saved carry.
     """
     return [
-        np.ascontiguousarray(x) if type(x) is np.ndarray and not x.flags.c_contiguous else x
-        for x in carries
+        np.ascontiguousarray(x)
+        if type(x) is np.ndarray and not x.flags.c_contiguous and x.nbytes <= most_bytes
+        else x
+        for x in operands
     ]
 
 

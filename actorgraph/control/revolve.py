@@ -21,6 +21,7 @@ from actorgraph.autodiff.reverse import pull_back
 from actorgraph.autodiff.tracing import lifted
 from actorgraph.control.loop import (
     LOOP,
+    MOST_COPIED_BYTES,
     Spec,
     bound_length,
     guessed_trips,
@@ -196,10 +197,12 @@ class _RevolveKernel:
         chain = self.chain
         forward, back_operands = chain.split(operands)
         number, consts, _, carries, xs = chain.forward.split(forward)
+        xs = in_order(xs, MOST_COPIED_BYTES)
         length = length_of(chain.forward, self.length, number, xs)
         entered = [j for j in chain.entered if j is not None]
         filled = chain.completed(back_operands, dict.fromkeys(entered))
         _, captured, _, cts, elements = chain.back.split(filled)
+        elements = in_order(elements, MOST_COPIED_BYTES)
         down = chain.forward.reverse
         stacks: list[Any] = [[] for _ in range(chain.back.ys)]
         at, state = 0, in_order(carries)

@@ -123,8 +123,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             value = Traced(self.rows, self.rows.constant(np.asarray(value, self.dtype)), self.dtype)
         if value.dtype != self.dtype:
             pair = value.dtype.char + self.dtype.char
-            if pair not in CASTS and value.dtype != _INT64 and value.dtype.kind in "iu":
-                self.assign(value.astype(_INT64))  # wider, and none is lost
+            if pair not in CASTS and value.dtype != _INT64 and np.can_cast(value.dtype, _INT64):
+                self.assign(value.astype(_INT64))
                 return
             self.rows.row(self.place, self.rows.routine(f"cast_{pair}"), [value.place])
         elif (value.place.base, value.place.offset) != (self.place.base, self.place.offset):

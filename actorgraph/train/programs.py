@@ -44,7 +44,8 @@ class TrainingBatch:
         if not isinstance(given, (tuple, list)) or len(given) < 2:
             raise GraphError(
                 f"a batch has to be a tuple (*inputs, target) of arrays, got {shown(given)}; "
-                "a loader's collate= or transform= can make one"
+                "ag.data.DataLoader(ag.data.ArrayDataset(x, y), 32) gives batches of arrays, a "
+                "loader's collate= or transform= others"
             )
         self.leaves, self.structure = _arrays(tuple(given))
         sizes = [len(leaf) for leaf in self.leaves if leaf.ndim]

@@ -197,7 +197,10 @@ class Trainer:
 
     def _fit(self, loader: Any, epochs: int, validation: Any, resume: Any) -> Work:
         if not hasattr(loader, "__iter__"):
-            raise GraphTypeError(f"a loader has to be iterable over batches, got {shown(loader)}")
+            raise GraphTypeError(
+                f"a loader has to be iterable over batches, got {shown(loader)}; "
+                "ag.data.DataLoader(dataset, 32) is one"
+            )
         positive("epochs", epochs)
         self._loader, self._place = loader, _state_of(loader)
         self._programs.refresh()

@@ -218,6 +218,30 @@ def test_a_carry_in_another_memory_layout_is_summed_up_in_its_order(g, walks, tu
     assert walks == ([] if turned else [5])  # the first carry is copied into C order
 
 
+@pytest.mark.parametrize("save", ["all", "carry", 2])
+@pytest.mark.parametrize(
+    "loss", [lambda ys: ys.sum(), lambda ys: ops.square(ops.swapaxes(ys, 0, 1)).sum()]
+)
+def test_elements_and_cotangents_in_another_memory_layout_are_walked(walks, loss, save):
+    """And what is kept of a loop changes no bit of a gradient."""
+    feeds = {"c": RNG.normal(size=(37, 37)).astype("float32") / 37}
+    feeds["es"] = RNG.normal(size=(37, 5, 37)).astype("float32").transpose(1, 2, 0)
+    found = []
+    for kind, how, kept in (
+        (ag.TapeMachine, {"native": "wait"}, save),
+        (ag.LispMachine, {}, save),
+        (ag.LispMachine, {}, "all"),
+    ):
+        g = ag.Graph()
+        c, es = g.input("c", (37, 37)), g.input("es", (5, 37, 37))
+        _, ys = ag.scan(lambda c, e: (ops.tanh(c - e.mean()) + e @ c,) * 2, c, es, save=kept)
+        with kind([loss(ys)], wrt=[c, es], **how) as machine:
+            run = machine.run_sync(feeds, backward=True)
+            found.append([run[c].grad.tobytes(), run[es].grad.tobytes()])
+    assert found == [found[0]] * 3
+    assert walks == [5] * (1 if save == 2 else 2)  # few slots go back iteration by iteration
+
+
 def test_with_jit_loops_are_walked_too(g, walks):
     pytest.importorskip("llvmlite")
     y = until(*inputs(g))[0]

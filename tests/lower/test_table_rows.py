@@ -423,6 +423,15 @@ def written(steps, given, results):
     return table_rows.Written(stretch, {})
 
 
+@each("char", "fd")
+def test_a_cast_that_would_go_through_int64_and_lose_numbers_is_no_row(char):
+    x = ag.Graph().input("x", (6,), "uint64")
+    step = x.astype(np.dtype(char).name)
+    assert check([chain(step)], {"x": np.arange(6, dtype="uint64") << 61}) == ["astype", "table"]
+    with pytest.raises(spots.Unfit):
+        written([step], [x], [step])
+
+
 @pytest.mark.usefixtures("values_share_memory")
 def test_a_step_whose_memory_is_too_small_has_no_row(monkeypatch):
     x = ag.Graph().input("x", (4, 6), "float64")
