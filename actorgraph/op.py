@@ -472,17 +472,19 @@ def _fixed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def frozen(attrs: Attrs) -> Attrs:
     """Return the attributes with read-only arrays, so that the caller cannot change a node's."""
-    if not any([isinstance(value, np.ndarray) for value in attrs.values()]):  # noqa: C419 - faster
-        return attrs
-    return {
-        name: _fixed(value) if isinstance(value, np.ndarray) else value
-        for name, value in attrs.items()
-    }
+    for value in attrs.values():
+        if isinstance(value, np.ndarray):
+            return {
+                name: _fixed(one) if isinstance(one, np.ndarray) else one
+                for name, one in attrs.items()
+            }
+    return attrs
 
 
 NO_ATTRS: Attrs = MappingProxyType({})
 """The attributes of a node that has none, one object for all such nodes."""
 
+_INTS = frozenset((int,))
 _PLAIN = frozenset((str, int, bool, type(None)))
 _MAPPINGS = frozenset((dict, MappingProxyType))
 """Mappings recognised by type alone, without the slower `isinstance` of an abstract class."""
@@ -507,9 +509,10 @@ def attrs_key(value: Any) -> Hashable:
         return kind, struct.pack("d", value)
     if kind is complex:
         return kind, struct.pack("dd", value.real, value.imag)
-    if kind in (tuple, list):  # mostly of axes or sizes
-        keys = [(int, one) if type(one) is int else attrs_key(one) for one in value]
-        return kind, tuple(keys)
+    if kind is tuple or kind is list:
+        if {*map(type, value)} == _INTS:  # mostly, of axes or sizes
+            return kind, (int, *value)
+        return kind, tuple(map(attrs_key, value))
     if isinstance(value, Mapping):
         return attrs_key(dict(value))
     if kind is slice:

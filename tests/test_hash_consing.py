@@ -154,6 +154,9 @@ def test_different_ops_of_equal_inputs_and_attributes_never_merge(g):
         (np.dtype("f4"), "float32"),
         ({"a": 1}, {"b": 1}),
         ((), ((),)),
+        ((1, 0), (True, False)),
+        ((1, 2), (1, 2.0)),
+        ((1,), (int, 1)),
     ],
 )
 def test_attributes_that_mean_different_things_have_different_keys(left, right):

@@ -28,7 +28,7 @@ from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.memory.buffers import takes_out
 from actorgraph.op import CONSTANT
 
-BUNDLED = 8
+BUNDLED = 4
 """Least values from one task to another that travel in one message, as a tuple."""
 
 LARGE_BYTES = 64 * 1024

@@ -279,8 +279,8 @@ class _Room:
             return 0
         index = bisect(self.free, (size, -1))
         if index < len(self.free):
-            free, begin = self.free[index]
-            self._remove(begin, free)
+            free, begin = self.free.pop(index)
+            del self.from_begin[begin], self.to_end[begin + free]
             if free > size:
                 self._add(begin + size, free - size)
             return begin
