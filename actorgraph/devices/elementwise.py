@@ -45,9 +45,9 @@ _TEXTS = {
 }  # fmt: skip
 """Definitions that compare no NaN in order, which would raise a flag that NumPy does not raise."""
 
-_PIECE_BYTES, _LONGER, _PIECES, _SHARED_BYTES = 1 << 17, 4, 8, 4 << 20
-"""Bytes of an array's piece; how many times as long it may be, as a core begins to prefetch anew in
-each, where so many pieces are left; bytes of a call above which helpers share it."""
+_PIECE_BYTES, _LONGER, _SHARED_BYTES = 1 << 17, 4, 4 << 20
+"""Bytes of an array's piece; how many times as long a piece is past the caches, where a core begins
+to prefetch anew in each; bytes of a call above which helpers share it."""
 
 _TOGETHER = 4
 """Past the caches so many vectors are loaded before one is stored.  A load waits for a store before
@@ -56,10 +56,10 @@ it whose address is the same modulo 4096, and arrays may lie so that there is on
 _BRIEF_ELEMENTS = 1 << 15
 """Elements of all arrays together below which a call keeps the GIL: it takes some 5 us."""
 
-_BLOCK = "count drawn raised is.past most *shared *clear *tell"
+_BLOCK = "count drawn raised is.past *shared *clear *tell"
 """Words of a block: number of places, pieces drawn by threads, error flags raised, whether to store
-past the caches, most elements of a piece, address of the helpers' words, `feclearexcept`,
-`fetestexcept`; then the numbers as doubles, and the elements of each place."""
+past the caches, address of the helpers' words, `feclearexcept`, `fetestexcept`; then the numbers as
+doubles, and the elements of each place."""
 _RAISED, _NUMBERS = _BLOCK.split().index("raised"), len(_BLOCK.split())
 
 
@@ -160,6 +160,8 @@ entry:
 {block}
   %items = getelementptr i8, ptr %tuple, i64 {items}
   %past = icmp ne i64 %is.past, 0
+  %times = select i1 %past, i64 {longer}, i64 1
+  %most = mul i64 %times, {piece}
   %numbers = getelementptr i64, ptr %a0, i64 {numbers}
   %sizes = getelementptr i64, ptr %a0, i64 {sizes}
   %cleared = call i32 %clear(i32 {mask})
@@ -253,7 +255,8 @@ def _text(lines: ElementLines, char: str) -> str:
         each=3 + 2 * len(lines.arrays), items=structs.ITEMS, data=structs.OFFSETS["data"],
         block="\n".join(block), numbers=_NUMBERS, sizes=_NUMBERS + len(lines.numbers),
         mask=native.ALL_ERRORS, item=np.dtype(char).itemsize,
-        whole=-width, together=-width * _TOGETHER,
+        piece=_PIECE_BYTES // np.dtype(char).itemsize, whole=-width, longer=_LONGER,
+        together=-width * _TOGETHER,
     )  # fmt: skip
     return "\n".join(text) + SHARE + driver + native.entry_text("update", "O")
 
@@ -309,10 +312,7 @@ class ElementCode:
         assert count == len(self.lines.numbers), "the code finds the sizes behind the numbers"
         total = sum(sizes) * arrays * self._item
         helped = HELPERS.call() if shared and total > _SHARED_BYTES else 0
-        most = _PIECE_BYTES // self._item
-        if total > _SHARED_BYTES:
-            most *= min(max(total // (arrays * _PIECES * _PIECE_BYTES), 1), _LONGER)
-        words = len(sizes), 0, 0, total > _CACHE_BYTES, most, helped, *self._flags
+        words = len(sizes), 0, 0, total > _CACHE_BYTES, helped, *self._flags
         packed = _packer(count, len(sizes))(*words, *numbers, *sizes)
         return np.frombuffer(bytearray(packed), np.int64)
 

@@ -34,7 +34,7 @@ from actorgraph.warned import ERRORS, asked, state_of
 if TYPE_CHECKING:
     from actorgraph.devices.elementwise import ElementCode
 
-_BLOCK_BYTES, _SHARED_BYTES = 1 << 20, 1 << 23
+_BLOCK_BYTES, _SHARED_BYTES = 1 << 19, 1 << 23
 """The block size of each array, so large that two threads seldom want the GIL at once; and how many
 bytes NumPy's calls of a step write before other threads help."""
 
