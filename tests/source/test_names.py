@@ -32,7 +32,7 @@ DEFINITIONS = [
 
 
 class Lazily(ast.NodeTransformer):
-    """Makes generators of comprehensions, whose names Python 3.12 tells with those of the function."""
+    """Makes generators of comprehensions, whose names Python 3.12 tells as the function's."""
 
     def visit_ListComp(self, node):
         self.generic_visit(node)
