@@ -532,12 +532,10 @@ class Deciding:
         """
         leaves = [] if isinstance(of, (list, tuple, dict)) else flatten(value)[0]
         if BUILDING.get() and any(np.ndim(leaf) for leaf in leaves):
-            what = (
-                f"a view of {name}, which" if name else "the loop goes over views of an array that"
-            )
-            raise self.refused(
-                place, f"{what} is written to{', is kept' if name else ''}; copy it before"
-            )
+            text = "the loop goes over views of an array that is written to; copy it before"
+            if name:
+                text = f"a view of {name}, which is written to, is kept; copy it before"
+            raise self.refused(place, text)
         return value
 
     def array(self, place: int, value: Any) -> Any:

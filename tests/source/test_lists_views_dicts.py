@@ -341,6 +341,16 @@ def test_keys_that_become_a_list_have_no_gradient():
         assert source.grad(second, mode=mode, motion=motion, optimized=optimized)(1.3) == 1.0
 
 
+def test_second_derivatives_pass_through_elements_of_dicts():
+    def cubed(x):
+        given = {"a": x, "b": x * x}
+        return given["a"] * given["b"]
+
+    slope = source.grad(cubed)
+    assert source.jvp(slope)(1.3, 1.0) == pytest.approx(6.0 * 1.3)
+    assert source.grad(slope)(1.3) == pytest.approx(6.0 * 1.3)
+
+
 def test_arguments_of_hypot_beyond_two_are_refused():
     with pytest.raises(GraphError, match="hypot of 3 arguments has no derivative"):
         source.grad(lambda x: math.hypot(x, x, 1.0))
