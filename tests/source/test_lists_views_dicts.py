@@ -347,7 +347,7 @@ def test_second_derivatives_pass_through_elements_of_dicts():
         return given["a"] * given["b"]
 
     slope = source.grad(cubed)
-    assert source.jvp(slope)(1.3, 1.0) == pytest.approx(6.0 * 1.3)
+    assert source.jvp(slope)(1.3, dx=1.0) == pytest.approx(6.0 * 1.3)
     assert source.grad(slope)(1.3) == pytest.approx(6.0 * 1.3)
 
 
