@@ -310,6 +310,11 @@ class Normaliser(Expressions):
         if name in ("zip", "enumerate", "reversed", "items", "values"):
             active = any(map(scope.is_active, given))
         if name == "range" or not active:
+            if bound_names([node.target]) & scope.active:  # the body binds an active value to it
+                item = scope.fresh("item")
+                scope.locals.add(item)
+                begin = parse(f"{target} = {item}", node)
+                node = ast.For(ast.Name(item, ast.Store()), over, [*begin, *node.body], [])
             self._plain_for(node, call)
             return
         for one in walk_own(node.body):

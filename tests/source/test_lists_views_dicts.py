@@ -85,6 +85,16 @@ def equal_keys(x):
     return {"a": x, "a": x * x}["a"] * {one: x, other: 3.0 * x}[1]  # noqa: F601 - it is the case
 
 
+def bound_in_its_loop(x):
+    y = x
+    for b in [4.0, 5.0]:
+        y, b = b, y + b
+    for i in range(2):
+        y, i = y * x, x
+        y = y + i
+    return 0.3 * y
+
+
 def negated(x):
     return (not x) * x + x
 
@@ -121,7 +131,7 @@ def elements_swapped(x):
 @each("function", [
     list_added, list_written, list_of_rows_written, list_of_elements_written, row_written, joined,
     joined_by_name, interpolated, squared, summed_and_read, converted, parted, logarithms,
-    equal_keys, negated, keys,
+    equal_keys, bound_in_its_loop, negated, keys,
     rows_read, rows_passed, elements_swapped,
 ])  # fmt: skip
 def test_the_gradient_is_that_of_differences(function):
