@@ -486,8 +486,8 @@ METHODS: dict[str, Rule] = {"astype": astype, "copy": copy, "__array__": np.arra
 for _function in (np.array, np.asarray, np.ascontiguousarray, np.copy, float, np.float64, astype):
     _linear(_function, lambda ct, y, x, *rest, **kw: None if is_whole(y) else split_like(ct, x))
 _linear(copy, lambda ct, y, x: ct, lambda tan: own(None, tan))
-for _function in (list, tuple):  # keys of a dict have no tangent
-    _linear(_function, lambda ct, y, x: join_like(ct, x),
+for _display in (list, tuple):  # keys of a dict have no tangent
+    _linear(_display, lambda ct, y, x: join_like(ct, x),
             lambda tan: zero_of([*tan]) if isinstance(tan, dict) else [*tan])  # fmt: skip
 _linear(sum_like, lambda ct, y, x, like: broadcast_like(ct, x))
 _linear(broadcast_like, lambda ct, y, x, like: sum_like(ct, x))
