@@ -10,6 +10,8 @@ import ast
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from actorgraph.source.names import bound_names, walk_own
 from actorgraph.source.reading import UnsupportedSyntax, read
 from actorgraph.source.scope import UNKNOWN, WRITING, Scope, is_numpy, pairs
@@ -19,13 +21,20 @@ _VIEWS = frozenset(
     "atleast_2d atleast_3d transpose permute_dims matrix_transpose squeeze swapaxes moveaxis "
     "rollaxis view diagonal diag broadcast_to broadcast_arrays expand_dims flip fliplr flipud "
     "rot90 split array_split hsplit vsplit dsplit unstack real imag real_if_close trim_zeros "
-    "einsum".split()
+    "einsum conj conjugate".split()
 )
 """NumPy's functions whose result may show memory of an argument."""
 CHANGING = frozenset({"append", "extend", "insert", "pop"})
 """Methods of lists that change them."""
+_BINDING = (ast.Assign, ast.AnnAssign)
 _HOLDING = (dict, list, tuple, set, frozenset, zip, enumerate, reversed)
 """Functions whose result holds what is in their arguments."""
+_KEPT: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.IfExp: ("body", "orelse"), ast.BoolOp: ("values",), ast.List: ("elts",),
+    ast.Tuple: ("elts",), ast.Set: ("elts",), ast.Dict: ("values",), ast.ListComp: ("elt",),
+    ast.DictComp: ("value",), ast.NamedExpr: ("value", "target"), ast.Starred: ("value",),
+}  # fmt: skip
+"""The parts of an expression whose values are its value, or are held by it."""
 _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 
 
@@ -53,6 +62,7 @@ class Aliases:
         self._number = 0
         self._writes: dict[str, list[_Place]] = {}
         self._stored: set[str] = set()  # those of elements
+        self._lines: dict[int, list[_Place]] = {}  # the statements of a line
         self._links: list[tuple[_Place, str, set[str]]] = []  # the name refers to each of the set
         self._read(scope.tree.body, (), {})
 
@@ -61,6 +71,7 @@ class Aliases:
         for stmt in body:
             self._number += 1
             place = _Place(self._number, loops, dict(bound))
+            self._lines.setdefault(stmt.lineno, []).append(place)
             if isinstance(stmt, (ast.FunctionDef, ast.ClassDef)):
                 continue
             blocks = [getattr(stmt, name, []) for name in ("body", "orelse", "finalbody")]
@@ -142,6 +153,36 @@ class Aliases:
             return name.startswith(("items_", "result"))  # written by us
         return all(value is not None and self._makes(value) for value in values)
 
+    def may_be_dict(self, node: ast.expr) -> bool:
+        """Return whether a value may be a dict, for all that the text says."""
+        if isinstance(node, ast.Name):
+            values = self._values_of(node.id)
+            return not values or any(
+                value is None or isinstance(value, ast.Name) or self.may_be_dict(value)
+                for value in values
+            )
+        if isinstance(node, ast.Call):
+            return not is_numpy(self.scope.resolve(node.func))
+        return not isinstance(node, (*_DISPLAYS[:2], ast.ListComp, ast.BinOp, ast.UnaryOp))
+
+    def may_be_whole(self, name: str) -> bool:
+        """Return whether a value may be an array of integers, for all that the text says."""
+        return any(
+            value is None or not (_is_display(value) or self._is_float(value))
+            for value in self._values_of(name)
+        )
+
+    def _is_float(self, node: ast.expr) -> bool:
+        if not isinstance(node, ast.Call):
+            return self.scope.is_active(node)
+        called, given = self.scope.resolve(node.func), [*node.args, *node.keywords]
+        if called in (np.zeros, np.ones, np.empty):
+            return len(given) == 1
+        made = isinstance(node.func, ast.Attribute) and node.func.attr == "copy"
+        return made or (
+            len(given) == 1 and is_numpy(called) and any(map(self.scope.is_active, node.args))
+        )
+
     def may_be_list(self, node: ast.expr) -> bool:
         """Return whether an operand may be a list or tuple by what the text says."""
         return _is_display(node) or (isinstance(node, ast.Name) and self._is_container(node))
@@ -195,6 +236,28 @@ class Aliases:
             and all(id(one) in operands for one in parts if isinstance(one.ctx, ast.Load))
         )  # fmt: skip
 
+    def mark(self, stmt: ast.stmt) -> None:
+        """Mark the elements that a statement keeps of an array that is changed later.
+
+        They may be views of it.
+        """
+        places = self._lines.get(stmt.lineno, [])
+        heads = [part for part in ast.iter_child_nodes(stmt) if not isinstance(part, ast.stmt)]
+        kept: list[Any] = [getattr(stmt, "value", None)] if isinstance(stmt, _BINDING) else []
+        for node in walk_own(heads):
+            kept += [node.value] if isinstance(node, ast.NamedExpr) else _kept(node)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                kept += node.args if node.func.attr in CHANGING | {"update", "setdefault"} else []
+        for part in kept:
+            root = part
+            while isinstance(root, ast.Subscript):
+                root = root.value
+            if isinstance(root, ast.Name) and root is not part:
+                part.viewed = root.id if any(
+                    one.number == place.number or one.may_follow(place, root.id)
+                    for one in self._writes.get(root.id, []) for place in places
+                ) else ""  # fmt: skip
+
     def alias_of(self, name: str) -> str:
         """Return another name that may see a write into the value of a name, or ""."""
         sees, before = {name}, 0
@@ -215,7 +278,8 @@ class Aliases:
         if isinstance(node, ast.Attribute):
             return self._refers(node.value) if node.attr in ("T", "mT", "real", "imag") else set()
         if isinstance(node, ast.Subscript):
-            shows = any(isinstance(part, ast.Slice) for part in ast.walk(node.slice))
+            parts = [*ast.walk(node.slice)]
+            shows = any(type(one) is ast.Slice or getattr(one, "value", 0) is ... for one in parts)
             copies = not shows or self._is_container(node.value)
             return set() if copies else self._refers(node.value)
         if isinstance(node, ast.Call):
@@ -229,15 +293,7 @@ class Aliases:
             return set().union(
                 *[self._refers(one) for one in (node.left, node.right) if _is_display(one)]
             )
-        parts = {
-            ast.IfExp: ("body", "orelse"), ast.BoolOp: ("values",), ast.List: ("elts",),
-            ast.Tuple: ("elts",), ast.Set: ("elts",), ast.Dict: ("values",), ast.ListComp: ("elt",),
-            ast.DictComp: ("value",), ast.NamedExpr: ("value", "target"), ast.Starred: ("value",),
-        }.get(type(node), ())  # fmt: skip
-        found: set[str] = set()
-        for field in parts:
-            value = getattr(node, field)
-            found |= set().union(*map(self._refers, value if isinstance(value, list) else [value]))
+        found = set[str]().union(*map(self._refers, _kept(node)))
         for over in getattr(node, "generators", ()):  # elements may be rows
             found |= self._refers(over.iter) if found & bound_names([over.target]) else set()
         return found
@@ -259,6 +315,11 @@ def _shows(call: ast.Call) -> bool:
     if name == "einsum":
         return len(call.args) == 2
     return name in _VIEWS or any(word.arg == "copy" for word in call.keywords)
+
+
+def _kept(node: Any) -> list[ast.expr]:
+    values = [getattr(node, field) for field in _KEPT.get(type(node), ())]
+    return [part for value in values for part in (value if type(value) is list else [value])]
 
 
 def _is_display(node: Any) -> bool:

@@ -109,6 +109,9 @@ class Session:
             raise refuse(step.origin, "** of active functions is not supported", scope.function)
         starred = [arg for arg in args if isinstance(arg, ast.Starred)]
         if starred:
+            if defaults(spec):
+                text = "give starred arguments one by one to a function with defaults"
+                raise refuse(step.origin, text, scope.function)
             if len(args) > 1 or call.kwargs.keys() - set(call.scope.captured):
                 raise refuse(step.origin, "give starred arguments alone", scope.function)
             call.given = dict.fromkeys(_plain(spec, "") if call.vararg else plain, starred[0])
@@ -293,7 +296,7 @@ class Session:
         halves = [scope.reserve(f"{scope.tree.name}_{one}") for one in ("forward", "backward")]
         sweep, result, first, backward, kept, written = self.sweeps(scope, active, owned=True)
         seed, checks, value = sweep.b(result), _checks(scope, active), result
-        if options.preserve_result and written:
+        if options.preserve_result and (written or result in bound_names(backward)):
             value = scope.fresh(result)
             first += _owned(scope, value, result)
             scope.locals.add(value)

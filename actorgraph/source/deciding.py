@@ -525,12 +525,17 @@ class Deciding:
                 )  # fmt: skip
         return value
 
-    def number(self, place: int, value: Any) -> Any:
-        """Return an element of what a loop goes over; raise for a view, which a write changes."""
-        if BUILDING.get() and any(np.ndim(leaf) for leaf in flatten(value)[0]):
-            raise self.refused(
-                place, "the loop goes over views of an array that is written to; copy it before"
-            )
+    def number(self, place: int, value: Any, name: str = "", of: Any = None) -> Any:
+        """Return an element of `name`, or of what a loop goes over; raise for a view.
+
+        A write changes it, too.
+        """
+        leaves = [] if isinstance(of, (list, tuple, dict)) else flatten(value)[0]
+        if BUILDING.get() and any(np.ndim(leaf) for leaf in leaves):
+            text = "the loop goes over views of an array that is written to; copy it before"
+            if name:
+                text = f"a view of {name}, which is written to, is kept; copy it before"
+            raise self.refused(place, text)
         return value
 
     def array(self, place: int, value: Any) -> Any:
@@ -571,18 +576,29 @@ class Deciding:
         """Return `x` with a value at an index: a new node, and in a branch a new list."""
         if isinstance(x, Node):
             self._refuse_shared(who, x)
-            return index_put(x, index, value)
+            return self._put(x, index, value)
         if isinstance(x, np.ndarray):
             parts = index if isinstance(index, tuple) else (index,)
             node = next((operand for operand in (value, *parts) if isinstance(operand, Node)), None)
             if node is not None:
                 self._refuse_shared(who, x)
-                return index_put(graph_of("a write", [node]).lift(x), index, value)
+                return self._put(graph_of("a write", [node]).lift(x), index, value)
         if _STAGED.get() and isinstance(x, (list, dict, np.ndarray)):
             self._refuse_shared(who, x)
             x = x.copy()
         x[index] = value
         return x
+
+    @staticmethod
+    def _put(x: Node, index: Any, value: Any) -> Node:
+        """Return a node with a value at an index, of the same kind."""
+        result = index_put(x, index, value)
+        if not np.can_cast(result.dtype, x.dtype, "same_kind"):
+            raise GraphTypeError(
+                f"a write of {shown(value)} into {shown(x)} would cut it to {x.dtype}; make the "
+                "array of floats: .astype(float)"
+            )
+        return result
 
     def stored(self, place: int, value: Any, x: Any, index: Any) -> None:
         """Write into a part of a container, or raise if it is an array that gets nodes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from abc import ABC, abstractmethod
 from copy import deepcopy
 from typing import Any, cast
@@ -140,7 +141,7 @@ class Expressions(ABC):
     def passive(self, node: ast.expr) -> ast.expr:
         """Return a passive expression that is safe to compute twice: calls get a name."""
         simple = (ast.Name, ast.Constant, ast.Slice, ast.Tuple, ast.UnaryOp, ast.expr_context,
-                  ast.unaryop, ast.operator, ast.BinOp)  # fmt: skip
+                  ast.USub, ast.UAdd, ast.Invert, ast.operator, ast.BinOp)  # fmt: skip
         if all(isinstance(one, simple) for one in ast.walk(node)) or is_literal(node):
             return node
         if isinstance(node, ast.Slice):
@@ -178,7 +179,7 @@ class Expressions(ABC):
 
     def step(
         self, kind: str, target: str, value: str, args: list[ast.expr],
-        reads: list[ast.expr] | None = None, checked: str = "", **more: Any,
+        reads: list[ast.expr] | None = None, checked: str = "", given: Any = (), **more: Any,
     ) -> None:  # fmt: skip
         """Add a step that binds a name; through a second name if its reversal reads the first."""
         names = loads([*(reads or args), *more.get("kwargs", {}).values()])
@@ -194,7 +195,7 @@ class Expressions(ABC):
             helper = self.scope.support(support.refuse_view)
             self.emit("passive", f"{helper}({bound}, {target!r}, {source!r})")
         if kind in ("user", "dynamic"):
-            for name in sorted(loads([*args, *more.get("kwargs", {}).values()])):
+            for name in sorted(loads([*args, *more.get("kwargs", {}).values(), *given])):
                 if self.aliases.changed(name):
                     self.refuse_same(bound, name, name, value)
         if bound != target:
@@ -260,12 +261,10 @@ class Expressions(ABC):
     def _as_subscript(self, target: str, node: ast.Subscript) -> None:
         base, index = self.atom(node.value), index_text(self.passive(node.slice))
         value = f"{ast.unparse(base)}[{index}]"
-        named = isinstance(self.origin, ast.Assign) and any(
-            isinstance(one, ast.Name) and one.id == target for one in self.origin.targets
-        )
-        if named and isinstance(base, ast.Name) and self.aliases.written(base.id):
+        viewed = getattr(node, "viewed", "")
+        if viewed and not self.scope.is_generated:
             helper = self.scope.support(support.refuse_view)
-            value = f"{helper}({value}, {target!r}, {base.id!r})"
+            value = f"{helper}({value}, {target!r}, {viewed!r})"
         # The reversal also reads the names of the index.
         reads = [base, *[ast.Name(one, ast.Load()) for one in loads(ast.parse(f"_[{index}]").body)]]
         self.step("item", target, value, [base], reads, index=index)
@@ -288,6 +287,13 @@ class Expressions(ABC):
             raise self.refused(
                 node, "** in a dict of active values is not supported; name its keys"
             )
+        known = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+        if 1 < len(node.keys) != len(known):  # two may be equal: the last value stays
+            items, lines = self.scope.fresh("items"), list[str]()
+            for key, one in zip(cast(Any, node.keys), node.values, strict=True):
+                lines.append(f"{items}[{ast.unparse(key)}] = {ast.unparse(one)}")
+            self.rewritten("\n".join([f"{items} = {{}}", *lines, f"{target} = {items}"]), node)
+            return
         keys = [self.passive(cast(ast.expr, key)) for key in node.keys]
         args = [self.atom(one) for one in node.values]
         value = ast.unparse(ast.Dict(cast(Any, keys), args))
@@ -369,6 +375,8 @@ class Expressions(ABC):
         scope, kind = self.scope, "user"
         hashable = is_hashable(function)
         if hashable:
+            if function in (max, min) and node.keywords:
+                raise self.refused(node, f"{text} with keywords has no derivative; write a loop")
             function = support.SOURCES.get(function, function)
         if hashable and function in support.PURE:
             function = support.PURE[function]
@@ -390,13 +398,21 @@ class Expressions(ABC):
                 node, f"{name} has no derivative; give it one with @ag.source.adjoint({name}) and "
                 f"@ag.source.tangent({name})",
             )  # fmt: skip
+        if function is math.log and len(node.args) == 2:
+            both = [f"{text}({ast.unparse(one)})" for one in node.args]
+            self.assign(target, ast.parse(" / ".join(both), mode="eval").body)
+            return
+        ufunc = on_nodes(function) if kind == "call" else None
+        if isinstance(ufunc, np.ufunc) and ufunc is not function and len(node.args) > ufunc.nin:
+            raise self.refused(node, f"{text} of {len(node.args)} arguments has no derivative")
         if kind == "call" and writes_out(function, node):
             raise self.refused(node, "out= has no gradient; assign the result to a name")
         if kind != "user" and any(isinstance(one, ast.Starred) for one in node.args):
             raise self.refused(node, "give starred arguments one by one")
         args = [
             ast.Starred(self.operand(one.value, kind), ast.Load())
-            if isinstance(one, ast.Starred) else self.operand(one, kind)
+            if isinstance(one, ast.Starred)
+            else self.operand(one, "ufunc" if isinstance(function, np.ufunc) else kind)
             for one in node.args
         ]  # fmt: skip
         kwargs: dict[str, ast.expr] = {}
@@ -412,12 +428,17 @@ class Expressions(ABC):
                 kwargs[name] = load(name)
         checked = ast.unparse(self.guarded(node, called)) if kind == "user" else ""
         self.step(kind, target, text, [*extra, *args], kwargs=kwargs, function=function,
-                  checked=checked)  # fmt: skip
+                  checked=checked, given=node.args)  # fmt: skip
 
     def operand(self, node: ast.expr, kind: str) -> ast.expr:
-        """Return the operand of a call of this kind."""
+        """Return the operand of a call of this kind; that of a ufunc is no list."""
         if kind != "user" and not self.scope.is_active(node):
             return self.passive(node)
+        if kind == "ufunc" and self.aliases.may_be_list(node):
+            name, made = self.scope.fresh("array"), self.scope.help("array", np.array)
+            items = self.atom(node)
+            self.step("rule", name, f"{made}({ast.unparse(items)})", [items], function=np.array)
+            return load(name)
         return self.atom(node)
 
     def _dynamic(self, target: str, node: ast.Call, text: str) -> None:
@@ -432,7 +453,7 @@ class Expressions(ABC):
         args = [self.atom(one) for one in node.args]
         value = f"{name}({', '.join(map(ast.unparse, args))})"
         checked = ast.unparse(self.guarded(node, ast.parse(value, mode="eval").body))
-        self.step("dynamic", target, value, args, function=name, checked=checked)
+        self.step("dynamic", target, value, args, function=name, checked=checked, given=node.args)
 
 
 def index_text(node: ast.expr) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -480,6 +481,10 @@ def _extreme(pairwise: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
     return reduce(pairwise, args) if len(args) > 1 else plain(*args, **kwargs)
 
 
+def _in_place(x: Any, y: Any) -> Any:
+    raise GraphTypeError("a function of `operator` changes no node in place; write an assignment")
+
+
 def _over(reduced: Any, plain: Any, x: Any, *rest: Any) -> Any:
     return plain(x, *rest) if rest else reduced(x, 0)
 
@@ -494,6 +499,8 @@ _BUILTINS: dict[Any, Any] = {
         min: partial(_extreme, minimum, min), max: partial(_extreme, maximum, max),
         sum: partial(_over, sum_of, sum), any: partial(_over, any_of, any),
         all: partial(_over, all_of, all),
+        operator.iadd: _in_place, operator.isub: _in_place, operator.imul: _in_place,
+        operator.itruediv: _in_place,
         **{
             getattr(math, name): getattr(np, name)
             for name in "sin cos tan exp log sqrt tanh sinh cosh floor ceil hypot".split()

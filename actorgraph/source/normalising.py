@@ -25,7 +25,13 @@ from actorgraph.source.steps import (
     load,
     parse,
 )
-from actorgraph.source.support import overwritten, refuse_array, refuse_element
+from actorgraph.source.support import (
+    overwritten,
+    refuse_array,
+    refuse_dict,
+    refuse_element,
+    refuse_whole,
+)
 
 _CONTEXT = (np.errstate,)
 
@@ -101,6 +107,7 @@ class Normaliser(Expressions):
         if isinstance(node, (ast.Break, ast.Continue)):
             self.out.append(Jump(ast.unparse(node)))
             return
+        self.aliases.mark(node)
         self.walrus(node)
         self.refuse_captures(node)
         passive = self.is_passive(node)
@@ -217,6 +224,8 @@ class Normaliser(Expressions):
         self.refuse_shared(base)
         itself = isinstance(value, ast.Name) and value.id == name  # has two cotangents meanwhile
         atom = self.temporary(value) if itself else self.atom(value)
+        if self.aliases.may_be_whole(name) and not self.scope.is_generated:
+            self.emit("passive", f"{self.scope.support(refuse_whole)}({name}, {name!r})")
         helper = self.scope.support(overwritten)
         old = ast.unparse(self.fixed("old", f"{helper}({name}, {index_value(index)})"))
         self.emit("store", f"{name}[{index}] = {ast.unparse(atom)}", target=name,
@@ -231,7 +240,7 @@ class Normaliser(Expressions):
             for part, atom in zip(parts, atoms, strict=True):
                 self.bind(part, atom)
             return
-        whole = ast.unparse(self.atom(value))
+        whole = ast.unparse(self.indexed(value))
         for i, part in enumerate(parts):
             later = len(parts) - i - 1
             if isinstance(part, ast.Starred):
@@ -301,12 +310,20 @@ class Normaliser(Expressions):
         if name in ("zip", "enumerate", "reversed", "items", "values"):
             active = any(map(scope.is_active, given))
         if name == "range" or not active:
+            if bound_names([node.target]) & scope.active:  # the body binds an active value to it
+                item = scope.fresh("item")
+                scope.locals.add(item)
+                begin = parse(f"{target} = {item}", node)
+                node = ast.For(ast.Name(item, ast.Store()), over, [*begin, *node.body], [])
             self._plain_for(node, call)
             return
         for one in walk_own(node.body):
             grows = isinstance(one, ast.Attribute) and one.attr in CHANGING
-            if grows and ast.unparse(one.value) in loads(over):  # type: ignore[attr-defined]
-                raise self.refused(one, "a list changes while a loop goes over it; copy it before")
+            changed = one.value if grows else isinstance(one, ast.AugAssign) and one.target  # type: ignore[attr-defined]
+            if changed and ast.unparse(changed) in loads(over):
+                what = "a list" if grows else "an array"
+                text = f"{what} changes while a loop goes over it; copy it before"
+                raise self.refused(one, text)
         rebound = loads(over) & bound_names(node.body)
         again = {name: self.temporary(load(name)) for name in sorted(rebound)}
         elements = Substituted(again).visit(deepcopy(over))
@@ -345,10 +362,18 @@ class Normaliser(Expressions):
     def sequence(self, node: ast.expr) -> ast.expr:
         """Return an atom to index; a passive value becomes a list."""
         if self.scope.is_active(node):
-            return self.atom(node)
+            return self.indexed(node)
         if isinstance(node, ast.Name):
             return node
         return self.fixed("sequence", f"list({ast.unparse(node)})")
+
+    def indexed(self, node: ast.expr) -> ast.expr:
+        """Return an atom of an active value whose elements are taken by their places."""
+        atom = self.atom(node)
+        if self.aliases.may_be_dict(node) and not self.scope.is_generated:
+            name = ast.unparse(atom)
+            self.emit("passive", f"{self.scope.support(refuse_dict)}({name}, {name!r})")
+        return atom
 
     def _plain_for(self, node: ast.For, call: Any) -> None:
         target, over = ast.unparse(node.target), ast.unparse(node.iter)

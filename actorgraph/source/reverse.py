@@ -61,6 +61,7 @@ class ReverseWriter:
     def __init__(self, scope: Scope, session: Any, optimized: bool) -> None:
         self.scope, self.session, self.optimized = scope, session, optimized
         self.owned: set[str] = set()
+        self.indexed: set[str] = set()  # some cotangents of these are lists
         self.tapes: set[str] = set()
         self.tape = "tape" if "tape" not in scope.used else scope.fresh("tape")
         self.uses_tape = False
@@ -75,7 +76,7 @@ class ReverseWriter:
         for step in steps:
             if isinstance(step, Statement):
                 if step.kind in ("item", "store", "append", "pop"):
-                    self.owned.add(ast.unparse(step.args[0]))
+                    self.indexed.add(ast.unparse(step.args[0]))
                 if step.kind in ("append", "pop") and self.scope.is_generated:
                     name = ast.unparse(step.args[0])
                     self.tapes |= {name} if name.startswith("tape") else set()
@@ -285,8 +286,8 @@ class ReverseWriter:
             return []
         name, ct = target.id, self.b(target.id)
         known = state.get(name, ZERO) if self.optimized else MAYBE
-        held = name in self.owned and not fresh
-        if known == SOME and certain and is_number:
+        held = name in self.owned | self.indexed and not fresh
+        if known == SOME and certain and is_number and name not in self.indexed:
             text = f"{ct} = {ct} + {part}"
         elif known == ZERO and not held:
             text = f"{ct} = {part}"

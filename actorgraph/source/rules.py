@@ -25,6 +25,7 @@ from actorgraph.graph import Graph, Node, topological_order
 from actorgraph.keywords import answering
 from actorgraph.lower.kernels import kernel
 from actorgraph.op import CONSTANT, INPUT, Op, is_symbolic
+from actorgraph.ops.shaping import array
 from actorgraph.source import support
 
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
@@ -330,10 +331,11 @@ class Derived:
         try:
             result = on_nodes(self.function)(*given, **named)
         except GraphTypeError:
-            # Some arguments have to be numbers, such as the q of a quantile.
+            # Some passive arguments have to be numbers, such as the q of a quantile.
             kept = [leaf if isinstance(leaf, float) else nodes[i] for i, leaf in enumerate(leaves)]
-            given, named = unflatten(structure, kept)
-            result = on_nodes(self.function)(*given, **named)
+            numbers, named = unflatten(structure, kept)
+            given = [one if i in self.active else numbers[i] for i, one in enumerate(given)]
+            result = on_nodes(self.function)(*map(_array_of, given), **named)
         several, results = _listed(result)
         if not all(isinstance(one, Node) for one in results):
             name = getattr(self.function, "__name__", "the call")
@@ -350,6 +352,9 @@ class Derived:
             seeds = [graph.input(f"ct{i}", y.dims, y.dtype) for i, y in enumerate(results)]
             by_node = dict(zip(wrt, _cotangents(results, seeds, wrt), strict=True))
             slopes = [by_node.get(one) if isinstance(one, Node) else None for one in moving]
+        if self.forward:  # that of a whole number is zero
+            pairs = zip(slopes, results, strict=True)
+            slopes = [graph.lift(np.zeros(y.dims)) if one is None else one for one, y in pairs]
         single = len(self.active) == 1
         one = not several if self.forward else single and isinstance(given[self.active[0]], Node)
         run = _program(slopes, [*seeds, *inputs], one)
@@ -378,6 +383,15 @@ class Derived:
         parts = _cotangents(results, cts, wrt)
         full = [one * 0.0 if part is None else part for one, part in zip(wrt, parts, strict=True)]
         return _shaped(shape, full, len(self.active) == 1)
+
+
+def _array_of(value: Any) -> Any:
+    """Return a list of scalars as one node, and what holds such lists with nodes in their place."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    parts = [_array_of(one) for one in value]
+    nodes = any(isinstance(one, Node) for one in parts)
+    return array(parts) if nodes and not any(map(np.ndim, parts)) else parts
 
 
 def _listed(result: Any) -> tuple[bool, list[Node]]:

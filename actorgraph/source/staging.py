@@ -111,6 +111,7 @@ class _Definition:
         return out
 
     def _plain_statement(self, node: Any) -> list[ast.stmt]:
+        self.aliases.mark(node)
         if isinstance(node, ast.Assign):
             self._keep_apart(node)
             if len(node.targets) > 1 or isinstance(node.targets[0], (ast.Tuple, ast.List)):
@@ -178,13 +179,13 @@ class _Definition:
     def _keep_apart(self, node: ast.Assign) -> None:
         """Have a call raise that returns what it got, if the one or the other is written to."""
         target, call = node.targets[0], node.value
-        if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
+        if not isinstance(call, ast.Call):
             return
         called = self.scope.resolve(call.func)
         names = sorted(loads([*call.args, *call.keywords]) & self.scope.own)
         if is_numpy(called) or isinstance(called, type):
             return
-        if any(map(self.aliases.changed, [target.id, *names])):
+        if any(map(self.aliases.changed, [*bound_names([target]), *names])):
             text = repr(ast.unparse(call))
             read = f"*{HELPER}.state({', '.join([f'lambda: {name}' for name in names])})"
             node.value = _call("apart", node, text, self.at(node), call, read)
@@ -413,6 +414,14 @@ class _Expressions(ast.NodeTransformer):
         parts = self._later(node, *node.values, visit=visit)
         return _call("joined", node, ends, repr(exact), *parts)
 
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        viewed = getattr(node, "viewed", "")
+        self.generic_visit(node)
+        if not viewed:
+            return node
+        node.viewed = ""  # type: ignore[attr-defined]
+        return _call("number", node, self.definition.at(node), node, repr(viewed), viewed)
+
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         joins = isinstance(node.op, (ast.Add, ast.Mult))
         lists = joins and any(map(self.definition.aliases.may_be_list, (node.left, node.right)))
@@ -458,7 +467,8 @@ class _Expressions(ast.NodeTransformer):
         target = generator.target
         names = [target] if isinstance(target, ast.Name) else getattr(target, "elts", [])
         simple = names and all(isinstance(name, ast.Name) for name in names)
-        if len(node.generators) > 1 or not simple or has_walrus(node):
+        late = any(isinstance(one, ast.Lambda) for one in ast.walk(node.elt))  # bound by the last
+        if len(node.generators) > 1 or not simple or late or has_walrus(node):
             return self.generic_visit(node)
         args, several = ", ".join([n.id for n in names]), repr(not isinstance(target, ast.Name))
         tests, place = generator.ifs or [ast.Constant(True)], self.definition.at(node)

@@ -35,12 +35,16 @@ def sum_like(ct: Any, like: Any) -> Any:
     """Sum over broadcast axes, to the shape of `like`."""
     if isinstance(ct, list):
         raise GraphError("lists were added, which has no gradient here; append or extend instead")
+    if isinstance(like, (list, tuple)):
+        like = np.empty(np.shape(like))
     shape = getattr(like, "shape", ())
     return ct if getattr(ct, "shape", ()) == shape else _SUM_LIKE.forward(np, np.asarray(ct), like)
 
 
 def broadcast_like(x: Any, like: Any) -> Any:
     """Broadcast to the shape of `like`."""
+    if isinstance(like, (list, tuple)):
+        return np.broadcast_to(x, np.shape(like))
     shape = getattr(like, "shape", ())
     given = getattr(x, "shape", ())
     if given == shape:
@@ -71,7 +75,7 @@ def add(total: Any, part: Any) -> Any:
         return total
     if total is None:
         return part
-    if isinstance(part, (list, tuple)):
+    if isinstance(part, (list, tuple)) or isinstance(total, list):
         return [add(a, b) for a, b in zip_longest(total, part)]
     if isinstance(part, dict):
         return {key: add(total.get(key), part.get(key)) for key in {**total, **part}}
@@ -275,16 +279,18 @@ def pushed(total: Any, part: Any, value: Any) -> Any:
 
 
 def split_like(ct: Any, value: Any) -> Any:
-    """Return the cotangents of the elements from which ``np.array`` made an array."""
+    """Return the cotangents of the elements of which an array was made, and broadcast."""
     if isinstance(value, (list, tuple)):
+        ct = sum_like(np.atleast_1d(ct), np.empty(np.shape(value)))
         return [split_like(ct[i], part) for i, part in enumerate(value)]
-    return sum_like(ct, value)
+    lead = np.ndim(value) - np.ndim(ct)  # axes of one element, left out in a write
+    return sum_like(np.reshape(ct, (1,) * lead + np.shape(ct)) if lead > 0 else ct, value)
 
 
 def join_like(cts: Any, value: Any) -> Any:
-    """Return the cotangent of an array from which a list was made."""
+    """Return the cotangent of an array from which a list was made; keys of a dict have none."""
     if cts is None or isinstance(value, (list, tuple, dict)):
-        return cts
+        return None if isinstance(value, dict) else cts
     parts = [np.zeros_like(value[i]) if ct is None else ct for i, ct in enumerate(cts)]
     return np.array(parts)
 
@@ -306,6 +312,26 @@ def refuse_element(base: Any, index: Any, name: str) -> None:
         refuse_array(base[index], name)
 
 
+def is_whole(value: Any) -> bool:
+    """Return whether a value is of integers or bools, which a derivative does not pass."""
+    return isinstance(value, _ARRAYS) and value.dtype.kind in "iub"
+
+
+def refuse_whole(value: Any, name: str) -> None:
+    """Raise for an array of integers, which cuts off what is written to it."""
+    if is_whole(value):
+        raise GraphError(
+            f"{name} is {value.dtype}, and a write into it cuts a number off, which has no "
+            f"gradient; make it of floats: {name} = {name}.astype(float)"
+        )
+
+
+def refuse_dict(value: Any, name: str) -> None:
+    """Raise for a dict whose keys are taken one by one, as elements are."""
+    if isinstance(value, dict):
+        raise GraphError(f"{name} is a dict, whose keys have no gradient; write {name}.keys()")
+
+
 def refuse_list(value: Any) -> Any:
     """Return the product of an array and a list, or raise if a number repeated the list."""
     if isinstance(value, (list, tuple)):
@@ -315,6 +341,9 @@ def refuse_list(value: Any) -> Any:
 
 def refuse_same(result: Any, value: Any, name: str, call: str) -> None:
     """Raise for the result of a call that is, or shows memory of, a value that changes."""
+    if isinstance(result, (list, tuple, dict)) and result is not value:
+        for part in result.values() if isinstance(result, dict) else result:
+            refuse_same(part, value, name, call)
     both = isinstance(result, np.ndarray) and isinstance(value, np.ndarray)
     same = result is value and isinstance(value, (list, dict))
     if same or (both and np.may_share_memory(result, value)):
@@ -433,6 +462,8 @@ def _linear(function: Any, adjoint: Rule, tangent: Rule | None = None) -> None:
     apply = tangent or function
 
     def rule(tans: Any, y: Any, x: Any, *rest: Any, **kwargs: Any) -> Any:
+        if is_whole(y):
+            return zero_of(y)
         return None if tans[0] is None else apply(tans[0], *rest, **kwargs)
 
     TANGENTS[function] = rule
@@ -453,10 +484,11 @@ METHODS: dict[str, Rule] = {"astype": astype, "copy": copy, "__array__": np.arra
 
 
 for _function in (np.array, np.asarray, np.ascontiguousarray, np.copy, float, np.float64, astype):
-    _linear(_function, lambda ct, y, x, *rest, **kwargs: split_like(ct, x))
+    _linear(_function, lambda ct, y, x, *rest, **kw: None if is_whole(y) else split_like(ct, x))
 _linear(copy, lambda ct, y, x: ct, lambda tan: own(None, tan))
-_linear(list, lambda ct, y, x: join_like(ct, x))
-_linear(tuple, lambda ct, y, x: join_like(ct, x))
+for _display in (list, tuple):  # keys of a dict have no tangent
+    _linear(_display, lambda ct, y, x: join_like(ct, x),
+            lambda tan: zero_of([*tan]) if isinstance(tan, dict) else [*tan])  # fmt: skip
 _linear(sum_like, lambda ct, y, x, like: broadcast_like(ct, x))
 _linear(broadcast_like, lambda ct, y, x, like: sum_like(ct, x))
 _linear(split_like, lambda ct, y, x, value: np.array(ct))
@@ -478,8 +510,12 @@ TANGENTS[fitting] = lambda tans, y, seed, value, what, default, check: (
 for _sum_of in (add, own):
     ADJOINTS[_sum_of] = lambda ct, y, total, part: (ct, ct)
     TANGENTS[_sum_of] = lambda tans, y, total, part: add(tans[0], tans[1])
-ADJOINTS[np.full] = lambda ct, y, shape, value, **kwargs: (None, sum_like(ct, value))
-TANGENTS[np.full] = lambda tans, y, shape, value, **kwargs: broadcast_like(np.array(tans[1]), y)
+ADJOINTS[np.full] = lambda ct, y, shape, value, *rest, **kwargs: (
+    None, None if is_whole(y) else sum_like(ct, value), *[None] * len(rest),
+)  # fmt: skip
+TANGENTS[np.full] = lambda tans, y, *rest, **kwargs: (
+    zero_of(y) if is_whole(y) else broadcast_like(np.array(tans[1]), y)
+)
 ADJOINTS[pushed] = lambda ct, y, total, part, value: (shortened(ct), last_of(ct), None)
 TANGENTS[pushed] = lambda tans, y, total, part, value: pushed(tans[0], tans[1], value)
 ADJOINTS[added_at] = lambda ct, y, total, value, index, part: (ct, None, None, item_of(ct, index))

@@ -143,8 +143,8 @@ def test_a_drawn_program_of_nodes_gives_what_numbers_give_or_is_refused(program)
             y = ag.function(function)(*unflatten(tree, nodes))
         except GraphError:
             return
-        except AttributeError as error:
-            if "a node has no" not in str(error):
+        except (AttributeError, NameError) as error:  # unbound in a branch that Python leaves out
+            if not any(text in str(error) for text in ("a node has no", "is not associated with")):
                 raise
             return
         if not isinstance(y, ag.Node):
