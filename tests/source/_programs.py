@@ -274,7 +274,11 @@ class Writer(Values):
         self.bind(name, "p", None)
 
     def alias(self):
-        kind = self.choose([k for k in "svltdf" if self.has(k)])
+        kinds = [kind for kind in "svltdf" if self.has(kind)]
+        if not kinds:
+            self.assign_s()
+            return
+        kind = self.choose(kinds)
         value, name = self.pick(kind), self.target(kind)
         if kind == "v":
             value = self.choose(
