@@ -423,6 +423,7 @@ EAGER = ag.ops.define("calls_eager", scheme="f[*s] -> f[*s]", forward=note)
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="there are no eager tasks yet")
 @machines
 def test_eager_tasks_leave_nothing_behind(machine_type, options):
+    before = set(calls._background)  # other tests close loops in mid-run
     _operands.clear()
 
     async def run_it():
@@ -432,7 +433,7 @@ def test_eager_tasks_leave_nothing_behind(machine_type, options):
                 run = await machine.run(feeds(number))
                 np.testing.assert_array_equal(run[y].value, np.full(2, number * 2.0 + 1.0))
             await asyncio.sleep(0)
-        assert not calls._background
+        assert calls._background <= before
 
     x = ag.Graph().input("x", (2,), "float64")
     y = EAGER(x * 2.0)
