@@ -200,6 +200,9 @@ class Layout:
         # Places of steps that borrow: from the arena, with their ids, and values of the run.
         self._from_arena: list[tuple[int, int]] = []
         self._from_run: dict[Any, list[int]] = {}
+        where = {} if of_run is None else of_run.places.where
+        lent = {} if of_run is None else of_run.places.lent
+        hosts = [] if of_run is None else of_run.places.hosts
         ends = list(accumulate(map(abs, sizes)))
         place_of = {step.id: place for place, step in enumerate(self._writing)}
         for place, step in enumerate(self._writing):
@@ -217,17 +220,19 @@ class Layout:
                 self._kept.append(place)
             elif number in buffers.idle:
                 self._from_arena.append((place, number))
-            if of_run is not None and number in of_run.places.lent and number not in buffers.idle:
-                value, size = of_run.places.lent[number]
+            if number in lent and number not in buffers.idle:
+                value, size = lent[number]
                 bytes_of = value, (size,), np.dtype(np.uint8)
                 self._from_run.setdefault(bytes_of, []).append(place)
-            if free_list is not None and of_run is not None and number in of_run.places.where:
+            if free_list is None:
+                continue
+            if number in where:
                 array_of = number, bind_shape(step.dims, symbols, 0), step.dtype
                 self._travelling.append((place, free_list, RunArrays.take, array_of))
-            elif free_list is not None and of_run is not None and number in of_run.places.hosts:
-                host = (of_run.places.hosts.index(number),)
+            elif number in hosts:
+                host = (hosts.index(number),)
                 self._travelling.append((place, free_list, RunArrays.host, host))
-            elif free_list is not None:
+            else:
                 self._free_lists.append((place, free_list))
         self._count = len(self._writing)
         self._laid: dict[_Arena, tuple[list[Any], list[Any]]] = {}

@@ -318,10 +318,13 @@ class Normaliser(Expressions):
             self._plain_for(node, call)
             return
         for one in walk_own(node.body):
-            grows = isinstance(one, ast.Attribute) and one.attr in CHANGING
-            changed = one.value if grows else isinstance(one, ast.AugAssign) and one.target  # type: ignore[attr-defined]
-            if changed and ast.unparse(changed) in loads(over):
-                what = "a list" if grows else "an array"
+            if isinstance(one, ast.Attribute) and one.attr in CHANGING:
+                what, changed = "a list", one.value
+            elif isinstance(one, ast.AugAssign):
+                what, changed = "an array", one.target
+            else:
+                continue
+            if ast.unparse(changed) in loads(over):
                 text = f"{what} changes while a loop goes over it; copy it before"
                 raise self.refused(one, text)
         rebound = loads(over) & bound_names(node.body)

@@ -286,7 +286,7 @@ class ReverseWriter:
             return []
         name, ct = target.id, self.b(target.id)
         known = state.get(name, ZERO) if self.optimized else MAYBE
-        held = name in self.owned | self.indexed and not fresh
+        held = not fresh and (name in self.owned or name in self.indexed)
         if known == SOME and certain and is_number and name not in self.indexed:
             text = f"{ct} = {ct} + {part}"
         elif known == ZERO and not held:

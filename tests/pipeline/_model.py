@@ -74,6 +74,14 @@ def assert_same_bits(model, pipeline, run):
         assert run[node].grad.tobytes() == gradient.tobytes(), node
 
 
+def recorded(pipeline, feeds):
+    """Return the recording of a run that is not the first one."""
+    pipeline.run_sync(feeds)
+    with ag.trace.record() as trace:
+        pipeline.run_sync(feeds)
+    return trace
+
+
 def actions_of(trace, lane, pipeline):
     """Return what a lane did, as actions of stages; B and W of one stage together are BW."""
     stage_of = {

@@ -11,7 +11,13 @@ from actorgraph.errors import GraphError, MachineClosedError, NodeError, RunCanc
 from tests._soak import SOAK
 from tests._until import until
 from tests.pipeline._drawn import drawn_pipeline, drawn_run
-from tests.pipeline._model import Model, actions_of, assert_same_bits, one_after_another
+from tests.pipeline._model import (
+    Model,
+    actions_of,
+    assert_same_bits,
+    one_after_another,
+    recorded,
+)
 
 
 async def asked(xp, value):
@@ -49,9 +55,7 @@ def test_asynchronous_ops_run_on_a_loop_while_their_lane_waits(name):
 def test_each_lane_keeps_its_order_where_ops_are_asynchronous():
     model = Model(between=service)
     with model.pipeline("1f1b", 3, 5) as pipeline:
-        pipeline.run_sync(model.feeds)
-        with ag.trace.record() as t:
-            pipeline.run_sync(model.feeds)
+        t = recorded(pipeline, model.feeds)
         for name, lane in zip(pipeline.schedule.lane_names, pipeline.schedule.lanes, strict=True):
             listed = [(stage, kind[0], number) for stage, kind, number, _ in lane]
             assert actions_of(t, name, pipeline) == listed

@@ -11,7 +11,7 @@ from actorgraph.errors import GraphError
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, schedule
 from actorgraph.trace.live import Live
 from tests._each import each
-from tests.pipeline._model import WIDTH, Model, actions_of, assert_same_bits
+from tests.pipeline._model import WIDTH, Model, actions_of, assert_same_bits, recorded
 
 live: list[tuple[weakref.ref[np.ndarray], int]] = []
 
@@ -56,9 +56,7 @@ def test_each_lane_does_its_list_exactly_in_order(name):
 def test_recordings_name_what_a_task_receives_as_those_of_other_machines_do():
     model = Model()
     with model.pipeline("gpipe", 3, 4) as pipeline:
-        pipeline.run_sync(model.feeds)
-        with ag.trace.record() as t:
-            pipeline.run_sync(model.feeds)
+        t = recorded(pipeline, model.feeds)
     first, last = t.actors[0].name, t.actors[2].name
     names = {edge.name for actor in t.actors for edge in actor.edges}
     assert f"8 values of the run -> {first}" in names
@@ -70,9 +68,7 @@ def test_a_stage_holds_as_many_microbatches_as_the_formula_says(name):
     stages, microbatches = 3, 8
     model = Model()
     with model.pipeline(name, stages, microbatches) as pipeline:
-        pipeline.run_sync(model.feeds)
-        with ag.trace.record() as t:
-            pipeline.run_sync(model.feeds)
+        t = recorded(pipeline, model.feeds)
     released = "W" if name == "zb-h1" else "B"
     peaks = []
     for lane in pipeline.schedule.lane_names:
@@ -95,9 +91,7 @@ def test_a_stage_holds_as_many_microbatches_as_the_formula_says(name):
 def test_a_recording_names_lanes_after_stages_and_takes_predictions_of_them():
     model = Model()
     with model.pipeline("interleaved", 2, 4) as pipeline:
-        pipeline.run_sync(model.feeds)
-        with ag.trace.record() as t:
-            pipeline.run_sync(model.feeds)
+        t = recorded(pipeline, model.feeds)
         simulation = pipeline.simulate()
         t.predict(simulation.timeline)
     assert {"stages 0, 2", "stages 1, 3"} <= set(t.lanes)
